@@ -33,9 +33,8 @@ from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.replay import check_workers, run_of
 from asyncjax.traces import EventTrace
-from asyncjax.traces.collection import Entries
+from asyncjax.traces.collection import Entries, exact_weights
 from asyncjax.traces.event_trace import worker_count
-from asyncjax.traces.serving import exact_weights
 
 
 def rerun(

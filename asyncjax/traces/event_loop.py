@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from asyncjax.traces.alarm import Alarm
-from asyncjax.traces.collection import Verdict
+from asyncjax.traces.collection import Alarm, Verdict
 from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.random_draws import Finishes
+from asyncjax.traces.random_draws import Finish
 from asyncjax.traces.server import IDLE, TAKEN, Rules, Server, Service
 from asyncjax.traces.stall_detection import Moment, StallDetector
 
@@ -54,7 +53,7 @@ class EventLoop:
 
     def __init__(
         self,
-        finishes: Finishes,
+        finishes: Sequence[Finish],
         rules: Rules,
         stalls: StallDetector,
         service: Service | None = None,

@@ -47,21 +47,15 @@ def table(*, max_age: float = math.inf) -> Collection:
         The rule. Without a `max_age` a worker that is never heard again stays in the table with its
         last gradient: the delay of the steps then grows without bound.
 
-    Raises:
-        TypeError: `max_age` is not a number.
-        ValueError: `max_age` is negative or NaN.
-
     Note:
         n workers of one speed deliver gradients that are n - 1 updates old, so a `max_age` of 2 n -
         2 keeps all of them, and one below n - 1 leaves only few who step at all; 0 is `rennala(1)`
-        after the first step. ACE is the table without a `max_age`, ACED the one with it. Of their
-        paper the pseudo-code was not available: that means are over |A_t| and that no step is made
-        where A_t is empty follows a public program by others; that age counts from the model handed
-        out, not from the arrival, is derived from the staleness that the abstract bounds. Two
-        deviations. An arrival that is itself too old makes no step here, where ACED would step
-        along the others again: every step of a trace needs a new gradient. And ACED begins with a
-        gradient of everybody at x_0 in one round; here workers that are early go on at x_0 until
-        the last has been heard.
+        after the first step. ACE is the table without a `max_age`, ACED the one with it; their
+        pseudo-code was not available. Means over |A_t|, and no step where A_t is empty, follow a
+        public program by others; that age counts from the model handed out is derived from the
+        abstract. Two deviations: an arrival that is itself too old makes no step here, where ACED
+        would step along the others again; and here workers that are early go on at x_0 until the
+        last has been heard, where ACED begins with one round.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -122,9 +116,6 @@ def ringleader(*, refresh: bool = False) -> Collection:
 
     Returns:
         The rule, for `to_deliverer`.
-
-    Raises:
-        TypeError: `refresh` is neither True nor False.
 
     Note:
         The paper was not available; this follows public summaries of it, whose formula takes all of

@@ -21,12 +21,6 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
         path: File name, used as it is (`.npz` is customary); its folder must exist.
         trace: A valid trace.
 
-    Raises:
-        TypeError: `trace` is no EventTrace, or `path` no path.
-        ValueError: `trace` is not valid, as `validate` says; nothing is written.
-        FileNotFoundError: The folder does not exist.
-        OSError: The file cannot be written, or `path` is a folder.
-
     Example:
         >>> import tempfile, pathlib
         >>> from asyncjax import clocks, traces
@@ -55,13 +49,6 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
 
     Returns:
         The trace, every array with the dtype and bits that were saved.
-
-    Raises:
-        TypeError: `path` is no path.
-        ValueError: The file is no npz archive or damaged, a field of a trace is missing or one is
-            there that traces do not have, or the trace is not valid; names the path and the field.
-        FileNotFoundError: There is no such file.
-        OSError: `path` is a folder, or cannot be read.
 
     Example:
         See `save`.

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, live, problems, traces
-from asyncjax.traces.quotas import shares
+from asyncjax.traces.dispatch import shares
 from tests.oracles import allocation
 
 N, B, ROUNDS = 4, 9, 30
@@ -118,11 +118,3 @@ def test_rules_of_ones_own_may_observe():
     trace = traces.asynchronous(clocks.recorded(TIMES), n_updates=20, dispatch=rule)
     expected = list(zip(trace.worker.tolist(), (trace.time - trace.start).tolist(), strict=True))
     assert listener.heard == expected
-
-
-def test_what_is_observed_wrongly_is_refused():
-    listener = Listener()
-    listener.observe = 3
-    rule = traces.Dispatch("deaf", lambda n, key: listener)
-    with pytest.raises(TypeError, match="observe of the dispatch rule 'deaf' must be a function"):
-        traces.asynchronous(clocks.recorded(TIMES), n_updates=2, dispatch=rule)

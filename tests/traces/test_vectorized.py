@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.traces import random_draws, restarts, server, vectorized
+from asyncjax.traces import arrival_streams, random_draws
 from asyncjax.traces.random_draws import DurationBlocks
 
 CLOCKS = {
@@ -46,7 +46,7 @@ def both_ways(clock, **arguments):
     made = []
     for name, value in (("_stream", lambda *limits: None), ("GATED_FROM", 1)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(vectorized, name, value)
+            patch.setattr(arrival_streams, name, value)
             try:
                 made.append(traces.asynchronous(clock, **arguments))
             except ValueError as error:
@@ -137,7 +137,7 @@ def check_limited(clock, rule, read, seed, n_updates, **limits):
 )
 def test_what_limits_jobs_needs_no_heap(clock, rule, read, limits, monkeypatch):
     check_limited(clock, rule, read, 0, 60, **limits)
-    monkeypatch.setattr(vectorized, "GATED_FROM", 1)
+    monkeypatch.setattr(arrival_streams, "GATED_FROM", 1)
     monkeypatch.delattr(sys.modules["asyncjax.traces.asynchronous"], "EventLoop")
     traces.asynchronous(
         LOSSY[clock],
@@ -205,8 +205,6 @@ def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monk
     make = {"n_updates": 300, "key": jax.random.key(2), **rules}
     expected = traces.asynchronous(clock, **make)
     monkeypatch.setattr(random_draws, "_MANY_WORKERS", 1)
-    monkeypatch.setattr(server, "_VERY_MANY", 1)
-    monkeypatch.setattr(restarts, "_MANY_WORKERS", 1)
     assert_same(traces.asynchronous(clock, **make), expected)
 
 

@@ -34,7 +34,7 @@ from asyncjax.simulation.plans.rows import blank, read, when, write
 from asyncjax.stragglers import Choice, Observation, Policy, Response, nothing_seen
 from asyncjax.stragglers.policies.coding import decoded
 from asyncjax.stragglers.times.response_times import sample_times
-from asyncjax.traces.rounds import Rounds
+from asyncjax.traces.synchronous import Rounds
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from asyncjax.simulation.plans.waves import (
     used_gradients,
 )
 from asyncjax.traces import EventTrace, validate
-from asyncjax.traces.serving import exact_weights
+from asyncjax.traces.collection import exact_weights
 
 RECORDS = 25  # after updates, at most, where nothing is said
 _LOOKAHEAD = 3  # waves' worth of updates; more fills no more lanes
