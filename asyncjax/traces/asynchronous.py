@@ -53,7 +53,7 @@ from asyncjax.traces.server import Rules, Service, check_service
 from asyncjax.traces.stall_detection import StallDetector
 from asyncjax.traces.synchronous import restarted
 
-_READS = ("assignment", "start")
+_READS = "one of 'assignment', 'start'"
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
 _PURE, _IMMEDIATELY = to_deliverer(), immediately()
 
@@ -103,10 +103,8 @@ class Rule:
             instance("gate", self.gate, Gate, "a Gate, as traces.lead_at_most makes it, or None")
         if self.concurrency is not None and whole("concurrency", self.concurrency) > _MOST_OPEN:
             whole("concurrency", self.concurrency, 1, _MOST_OPEN)
-        if not isinstance(self.read, str) or self.read not in _READS:
-            kind = ValueError if isinstance(self.read, str) else TypeError
-            words = ", ".join(map(repr, _READS))
-            raise kind(f"read must be one of {words}, got {shown(self.read)}")
+        if instance("read", self.read, str, _READS) not in ("assignment", "start"):
+            raise ValueError(f"read must be {_READS}, got {shown(self.read)}")
         if self.read == "start" and self.collect.keeps_model:
             raise ValueError(
                 f"read must be 'assignment' for '{self.collect.name}', whose workers keep their"
@@ -287,10 +285,10 @@ def _traced(
     n_updates = count_of_updates(n_updates)
     n = instance("clock", clock, Clock, "a Clock, as its factories make it").n_workers
     rule.check_workers(n)
-    factor = real("load", load, above=0.0) if np.ndim(load) == 0 else np.asarray(load, np.float64)
-    if np.shape(within("load", factor, above=0.0)) not in ((), (n,)):
-        shape = np.shape(factor)
+    factor = real("load", load, above=0.0) if np.ndim(load) == 0 else within("load", load, above=0)
+    if (shape := np.shape(factor)) not in ((), (n,)):
         raise ValueError(f"load must be one number or one a worker, {n}, got shape {shape}")
+    factor = np.asarray(factor, np.float64) if shape else factor
     least = clock.least(factor)
     longest = timeouts_of(rule.timeout, least)
     if service is not None:

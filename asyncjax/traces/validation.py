@@ -11,7 +11,7 @@ ends, and no later than the trace ends.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,10 +23,10 @@ from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, Reu
 LARGEST = 2**31 - 1  # the fields are int32
 _ROUNDING = 64  # digits of the last place: what it costs to add up thousands of rounds
 _KINDS = {"integers": "iu", "booleans": "b", "real numbers": "iuf"}
-_ARRIVALS = ("real numbers", *("integers",) * 4, *("booleans",) * 2, "real numbers")
-_OPEN = ("integers", "integers", "real numbers")
-_CANCELLED = ("integers", "real numbers", "real numbers")
-_REUSE = ("integers", "integers", "integers", "real numbers")
+_KIND_OF = dict.fromkeys(
+    ("worker", "job", "read_version", "version", "arrival", "first", "last"), "integers"
+) | {"used": "booleans", "steps": "booleans"}  # the rest are real numbers
+_PARTS = {"open_jobs": OpenJobs, "cancelled": CancelledJobs, "reuse": Reuse}
 
 
 def validate(trace: EventTrace) -> EventTrace:
@@ -89,83 +89,57 @@ def validate(trace: EventTrace) -> EventTrace:
         ValueError: weight of arrival 0 is nan; weights must be finite
     """
     instance("trace", trace, EventTrace, "an EventTrace, as traces.asynchronous makes it")
-    arrivals = _arrivals(trace)
-    _check_arrivals(arrivals)
-    if arrivals.start is not None:
-        _check_starts(arrivals, arrivals.start)
-    stated = arrivals.n_workers or int(arrivals.worker.max()) + 1
-    waiting = _part("open_jobs", trace.open_jobs, OpenJobs, _OPEN)
-    stopped = _part("cancelled", trace.cancelled, CancelledJobs, _CANCELLED)
-    if stopped and len(stopped[0]):
-        waits = waiting is not None and bool(np.isnan(waiting[2]).any())
-        _check_cancelled(stopped, stated, arrivals.end, waits=waits)
-    ranked, ended = _check_order(arrivals, stopped)
-    if waiting and len(waiting[0]):
-        _check_open(waiting, arrivals, stated, ranked, ended)
-    _check_weights(arrivals)
-    if trace.reuse is not None:
-        _check_reuse(trace.reuse, arrivals)
+    read = _read(trace)
+    times = [column for column in (read.time, read.start) if column is not None]
+    digits = max(np.finfo(t.dtype).eps if t.dtype.kind == "f" else 0.0 for t in times)
+    slack = _ROUNDING * float(digits) * float(abs(read.time[-1]))
+    _check_arrivals(read)
+    if read.start is not None:
+        _check_starts(read, read.start, slack)
+    stated = read.n_workers or int(read.worker.max()) + 1
+    if read.cancelled is not None:
+        _check_cancelled(read, read.cancelled, stated)
+    ranked, ended = _check_order(read, slack)
+    if read.open_jobs is not None and len(read.open_jobs.worker):
+        _check_open(read, read.open_jobs, stated, ranked, ended, slack)
+    text = "weight of arrival {e} is {weight}; weights must be finite"
+    refuse(~np.isfinite(read.weight), text, weight=read.weight)
+    text = "weight of arrival {e} is {weight} but the gradient is not used: it must be 0"
+    refuse(~read.used & (read.weight != 0), text, weight=read.weight)
+    if read.reuse is not None:
+        _check_reuse(read, read.reuse)
     return trace
 
 
-class _Arrivals(NamedTuple):
-    """The columns of E arrivals; integers are int64."""
-
-    time: np.ndarray
-    worker: np.ndarray
-    job: np.ndarray
-    read_version: np.ndarray
-    version: np.ndarray
-    used: np.ndarray
-    steps: np.ndarray
-    weight: np.ndarray
-    start: np.ndarray | None
-    n_workers: int | None  # as stated
-    slack: float  # time units, what rounding may change in a sum of times
-    step_time: np.ndarray  # of the updates
-
-    @property
-    def end(self) -> float:
-        """The last arrival or update, time units."""
-        return float(max(self.time[-1], self.step_time[-1:].max(initial=0.0)))
-
-    def updates_by(self, moment: np.ndarray) -> np.ndarray:
-        """How many updates were made up to each moment, itself included, int64[...]."""
-        return np.searchsorted(self.step_time, moment + self.slack, side="right")
-
-    def was_there(self, version: np.ndarray, moment: np.ndarray) -> np.ndarray:
-        """Whether `updates_by(moment) >= version`, bool[...], without a search a moment."""
-        updates = np.concatenate([[-np.inf], self.step_time, [np.inf]])
-        made = updates[np.clip(version, 0, len(updates) - 1)]
-        return (made <= moment + self.slack) & (version < len(updates) - 1)
-
-
-def _arrivals(trace: EventTrace) -> _Arrivals:
-    """Reads the columns of the arrivals; refuses other kinds and unequal lengths."""
-    length = _column("time", trace.time, "real numbers").shape
-    named = zip(EventTrace._fields, trace[:8], _ARRIVALS, strict=False)
-    columns = [_column(name, values, kind, length) for name, values, kind in named]
+def _read(trace: EventTrace) -> EventTrace:
+    """The trace as NumPy arrays, integers as int64, with its `step_time`; refuses other kinds."""
+    length = _column("time", trace.time).shape
+    names = EventTrace._fields[: 8 if trace.start is None else 9]
+    columns: dict[str, Any] = {name: _column(name, getattr(trace, name), length) for name in names}
     if length == (0,):
         raise ValueError("time is empty: a trace needs at least one arrival")
-    time, start, n_workers = columns[0], trace.start, trace.n_workers
-    if start is not None:
-        start = _column("start", start, "real numbers", length)
-    if n_workers is not None:
-        n_workers = whole("n_workers", n_workers, 1, LARGEST)
-    digits = [np.finfo(t.dtype).eps for t in (time, start) if t is not None and t.dtype.kind == "f"]
-    slack = _ROUNDING * float(max(digits, default=0.0)) * float(abs(time[-1]))
-    made = time[columns[6]]
+    if trace.n_workers is not None:
+        columns["n_workers"] = whole("n_workers", trace.n_workers, 1, LARGEST)
+    made = columns["time"][columns["steps"]]
     if trace.step_time is not None:
-        made = _column("step_time", trace.step_time, "real numbers", made.shape, "update")
-    return _Arrivals(*columns, start, n_workers, slack, made)
+        made = _column("step_time", trace.step_time, made.shape, "update")
+    for name, kind in _PARTS.items():
+        if (part := getattr(trace, name)) is None:
+            continue
+        instance(name, part, kind, f"of type {kind.__name__} or None")
+        read = kind(*(_column(f"{name}.{field}", part[i]) for i, field in enumerate(part._fields)))
+        for field, column in read._asdict().items():
+            if column.shape != read[0].shape:
+                raise ValueError(
+                    f"{name}.{field} must have shape {read[0].shape}, as long as"
+                    f" {name}.{part._fields[0]}, got {column.shape}"
+                )
+        columns[name] = read
+    return trace._replace(**columns, step_time=made)
 
 
 def _column(
-    name: str,
-    values: Any,
-    kind: str,
-    shape: tuple[int, ...] | None = None,
-    entry: str = "arrival as in time",
+    name: str, values: Any, shape: tuple[int, ...] | None = None, entry: str = "arrival as in time"
 ) -> np.ndarray:
     """One column as a NumPy array; integers as int64. A shape of None: of any length."""
     if isinstance(values, Tracer):
@@ -173,6 +147,7 @@ def _column(
             f"{name} must be a concrete array, got a traced one: a trace is checked outside jit"
             " and vmap"
         )
+    kind = _KIND_OF.get(name.split(".")[-1], "real numbers")
     if not isinstance(values, np.ndarray | jax.Array):
         raise TypeError(f"{name} must be an array of {kind}, got {shown(values)}")
     if shape is None and values.ndim != 1:
@@ -187,22 +162,11 @@ def _column(
     return column.astype(np.int64, copy=False) if kind == "integers" else column
 
 
-def _part(name: str, part: Any, of: type, kinds: tuple[str, ...]) -> list[np.ndarray] | None:
-    """The columns of a part of a trace, such as its open jobs; refuses unequal lengths."""
-    if part is None:
-        return None
-    instance(name, part, of, f"of type {of.__name__} or None")
-    columns = [
-        _column(f"{name}.{field}", values, kind)
-        for field, values, kind in zip(part._fields, part, kinds, strict=True)
-    ]
-    for field, column in zip(part._fields, columns, strict=True):
-        if column.shape != columns[0].shape:
-            raise ValueError(
-                f"{name}.{field} must have shape {columns[0].shape}, as long as"
-                f" {name}.{part._fields[0]}, got {column.shape}"
-            )
-    return columns
+def _was_there(version: np.ndarray, moment: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    """Whether so many updates were made by each moment, bool[...], without a search a moment."""
+    updates = np.concatenate([[-np.inf], updates, [np.inf]])
+    made = updates[np.clip(version, 0, len(updates) - 1)]
+    return (made <= moment) & (version < len(updates) - 1)
 
 
 def refuse(bad: np.ndarray, message: str, **values: Any) -> None:
@@ -218,7 +182,7 @@ def _falls(column: np.ndarray) -> np.ndarray:
     return np.append(False, column[1:] < column[:-1])
 
 
-def _check_arrivals(arrivals: _Arrivals) -> None:
+def _check_arrivals(arrivals: EventTrace) -> None:
     """Checks times, versions, steps and workers."""
     time, version, read = arrivals.time, arrivals.version, arrivals.read_version
     steps, used = arrivals.steps, arrivals.used
@@ -235,7 +199,7 @@ def _check_arrivals(arrivals: _Arrivals) -> None:
     refuse(version != expected, text, version=version, expected=expected)
     if not used.all():
         check_steps(used, steps)
-    made, least = arrivals.step_time, time[steps]
+    made, least = arrivals.update_time, time[steps]
     most = np.append(time[1:], np.inf)[steps]
     wrong = ~np.isfinite(made) | (made < least) | (made > most)
     text = "step_time of update {e} is {made}; allowed are times from its last arrival, {least}, to"
@@ -243,15 +207,16 @@ def _check_arrivals(arrivals: _Arrivals) -> None:
     _check_workers("worker of arrival {e} is {worker}", arrivals.worker, arrivals.n_workers)
 
 
-def _check_starts(arrivals: _Arrivals, start: np.ndarray) -> None:
+def _check_starts(arrivals: EventTrace, start: np.ndarray, slack: float) -> None:
     """Checks when jobs began, and that what they read was there."""
     time, read = arrivals.time, arrivals.read_version
     text = "start of arrival {e} is {start}; starts must be finite and at least 0"
     refuse(~np.isfinite(start) | (start < 0), text, start=start)
     text = "start of arrival {e} is {start}, after its time {time}; a job starts before it is"
     refuse(start > time, text + " delivered", start=start, time=time)
-    if not arrivals.was_there(read, start).all():
-        made = arrivals.updates_by(start)
+    updates = arrivals.update_time
+    if not _was_there(read, start + slack, updates).all():
+        made = np.searchsorted(updates, start + slack, side="right")
         text = "read_version of arrival {e} is {read} but only {made} updates were made when its"
         text += " job started, at {start}: it reads the future"
         refuse(read > made, text, read=read, made=made, start=start)
@@ -275,13 +240,14 @@ def _check_workers(head: str, worker: np.ndarray, n_workers: int | None) -> None
     refuse(worker >= most, f"{head}{stated}; allowed are 0..{most - 1}", worker=worker)
 
 
-def _check_cancelled(columns: list[np.ndarray], n_workers: int, end: float, *, waits: bool) -> None:
+def _check_cancelled(arrivals: EventTrace, jobs: CancelledJobs, n_workers: int) -> None:
     """Checks the cancelled jobs.
 
     Where an open job waits, it may have come in the place of one that was stopped after the end, by
     a server that takes time.
     """
-    worker, start, time = columns
+    (worker, start, time), end = jobs, arrivals.end
+    waits = arrivals.open_jobs is not None and bool(np.isnan(arrivals.open_jobs.start).any())
     _check_workers("cancelled.worker of job {e} is {worker}", worker, n_workers)
     text = "cancelled.start of job {e} is {start}; starts must be finite and at least 0"
     refuse(~np.isfinite(start) | (start < 0), text, start=start)
@@ -308,16 +274,14 @@ def by_worker(worker: np.ndarray) -> np.ndarray:
     return order
 
 
-def _check_order(
-    arrivals: _Arrivals, stopped: list[np.ndarray] | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _check_order(arrivals: EventTrace, slack: float) -> tuple[np.ndarray, np.ndarray]:
     """Checks that a worker does one job at a time, and the numbers of jobs.
 
     Gives worker and end of arrivals and cancelled jobs, by worker, then by start.
     """
     worker, start, time = arrivals.worker, arrivals.start, arrivals.time
-    count = len(time)
-    if start is None or stopped is None or not len(stopped[0]):
+    count, stopped = len(time), arrivals.cancelled
+    if start is None or stopped is None or not len(stopped.worker):
         order = by_worker(worker)
     else:
         columns = zip((worker, start, time), stopped, strict=True)
@@ -327,7 +291,7 @@ def _check_order(
     ranked, ended = worker[order], time[order]
     same = ranked[1:] == ranked[:-1]
     if start is not None:
-        meets = same & (start[order[1:]] < ended[:-1] - arrivals.slack)
+        meets = same & (start[order[1:]] < ended[:-1] - slack)
         if meets.any():
             k = int(np.argmax(meets))
             name, place = "start of arrival", int(order[k + 1])
@@ -341,15 +305,13 @@ def _check_order(
     opens[1:][same] = 0
     before = np.empty(len(order), np.int64)  # jobs of the worker that are listed and began before
     before[order] = np.arange(len(order)) - np.maximum.accumulate(opens)
-    _check_numbers(arrivals, before[:count], order[order < count], stopped)
+    _check_numbers(arrivals, before[:count], order[order < count])
     return ranked, ended
 
 
-def _check_numbers(
-    arrivals: _Arrivals, least: np.ndarray, order: np.ndarray, stopped: list[np.ndarray] | None
-) -> None:
+def _check_numbers(arrivals: EventTrace, least: np.ndarray, order: np.ndarray) -> None:
     """Checks the numbers of jobs, `least` of which were before; `order` of arrivals by worker."""
-    job, worker, start = arrivals.job, arrivals.worker, arrivals.start
+    job, worker, start, stopped = arrivals.job, arrivals.worker, arrivals.start, arrivals.cancelled
     if stopped is not None and start is not None and (job == least).all():
         return
     stalls = np.zeros(len(job), bool)
@@ -362,7 +324,7 @@ def _check_numbers(
         return
     most, wrong = least, job != least
     if start is None:  # when the cancelled ones began is not known
-        most = least + np.bincount(stopped[0], minlength=int(worker.max()) + 1)[worker]
+        most = least + np.bincount(stopped.worker, minlength=int(worker.max()) + 1)[worker]
         wrong = (job < least) | (job > most)
     else:
         wrong &= start < arrivals.time  # those of no duration have no order
@@ -372,14 +334,15 @@ def _check_numbers(
 
 
 def _check_open(
-    columns: list[np.ndarray],
-    arrivals: _Arrivals,
+    arrivals: EventTrace,
+    jobs: OpenJobs,
     n_workers: int,
     ranked: np.ndarray,
     ended: np.ndarray,
+    slack: float,
 ) -> None:
     """Checks the open jobs; `ranked`, `ended`: the jobs before them, by worker, then by start."""
-    worker, read, start = columns
+    (worker, read, start), end = jobs, arrivals.end
     _check_workers("open_jobs.worker of job {e} is {worker}", worker, n_workers)
     text = "open_jobs.worker of job {e} is {worker}, less than that of the job before it; open jobs"
     refuse(_falls(worker), text + " are ordered by worker", worker=worker)
@@ -389,32 +352,23 @@ def _check_open(
     refuse(behind, text + " must wait, with start NaN", start=start)
     place = np.searchsorted(ranked, worker, side="right") - 1
     last = np.where(ranked[place] == worker, ended[place], 0.0)
-    slack, end = arrivals.slack, arrivals.end
     text = (
         "open_jobs.start of job {e} is {start}; allowed is NaN, for a job that waits, or a finite"
     )
     text += " time from {last}, when its worker ended its last job, to the trace's end, {end}"
     began = waits | ((start >= last - slack) & (start <= end + slack))
     refuse(~began, text, start=start, last=last, end=end)
-    begins = np.where(waits, np.inf, start)
-    late = (read < 0) | ~arrivals.was_there(read, begins)
+    begins, updates = np.where(waits, np.inf, start) + slack, arrivals.update_time
+    late = (read < 0) | ~_was_there(read, begins, updates)
     if late.any():
         text = "open_jobs.read_version of job {e} is {read}; allowed are 0..{made}, the updates"
         text += " made when it started or, if it waits, by the end"
-        refuse(late, text, read=read, made=arrivals.updates_by(begins))
+        refuse(late, text, read=read, made=np.searchsorted(updates, begins, side="right"))
 
 
-def _check_weights(arrivals: _Arrivals) -> None:
-    weight, used = arrivals.weight, arrivals.used
-    text = "weight of arrival {e} is {weight}; weights must be finite"
-    refuse(~np.isfinite(weight), text, weight=weight)
-    text = "weight of arrival {e} is {weight} but the gradient is not used: it must be 0"
-    refuse(~used & (weight != 0), text, weight=weight)
-
-
-def _check_reuse(reuse: Reuse, arrivals: _Arrivals) -> None:
-    arrival, first, last, weight = _part("reuse", reuse, Reuse, _REUSE) or ()
-    n_updates, used = len(arrivals.step_time), arrivals.used
+def _check_reuse(arrivals: EventTrace, reuse: Reuse) -> None:
+    arrival, first, last, weight = reuse
+    n_updates, used = arrivals.n_updates, arrivals.used
     text = "reuse row {e} names arrival {arrival}; allowed are 0..{most}"
     outside = (arrival < 0) | (arrival >= len(used))
     refuse(outside, text, arrival=arrival, most=len(used) - 1)
