@@ -172,9 +172,6 @@ def collector(rule: Collection, n_workers: int) -> Collector:
     run, whose = rule.start(n_workers), f"of the rule '{rule.name}'"
     if str(getattr(rule.start, "__module__", "")).startswith("asyncjax."):
         return run
-    if not isinstance(run, Collector):
-        raise TypeError(f"start {whose} must give a Collector, got {shown(run)}")
-    function(f"receive {whose}", run.receive)
     if run.timer is not None and rule.reuse is not None:
         raise ValueError(f"timer {whose} must be None, since its gradients serve in several steps")
 

@@ -36,6 +36,7 @@ from functools import partial
 from heapq import heapify, heapreplace
 from itertools import chain, count, islice, repeat
 from math import e, log, sqrt
+from operator import index
 from typing import Any
 
 import jax
@@ -428,28 +429,20 @@ def answering(rule: Dispatch, n_workers: int, key: jax.Array | None) -> Answer:
     if str(getattr(rule.start, "__module__", "")).startswith("asyncjax."):
         return answer
     whose = f"the dispatch rule '{rule.name}' must"
-    if not callable(answer):
-        raise TypeError(f"start of {whose} give a function, got {shown(answer)}")
 
     def checked(deliverers: Sequence[int]) -> Sequence[int]:
-        handed = answer(deliverers)
-        if not isinstance(handed, list | tuple | np.ndarray):
-            raise TypeError(f"{whose} answer with a list of workers, got {shown(handed)}")
+        handed = [index(worker) for worker in answer(deliverers)]
         if len(handed) != len(deliverers):
             raise ValueError(
                 f"{whose} answer {len(deliverers)} deliverers with as many workers, got"
                 f" {shown(handed)}"
             )
         for worker in handed:
-            if not isinstance(worker, int | np.integer) or isinstance(worker, bool):
-                raise TypeError(
-                    f"{whose} name workers by integers, got {shown(worker)} for {deliverers}"
-                )
             if not 0 <= worker < n_workers:
                 raise ValueError(
                     f"{whose} name workers of 0 .. {n_workers - 1}, got {worker} for {deliverers}"
                 )
-        return [*map(int, handed)]
+        return handed
 
     if (observe := getattr(answer, "observe", None)) is not None:
         checked.observe = observe  # pyright: ignore[reportFunctionMemberAccess]

@@ -32,12 +32,10 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
     """
     arrays = {}
     for name, value in validate(trace)._asdict().items():
-        if name in _PARTS and value is not None:
-            arrays.update(
-                {f"{name}.{field}": np.asarray(part) for field, part in value._asdict().items()}
-            )
-        elif value is not None:
-            arrays[name] = np.asarray(value)
+        if value is not None:
+            parts = value._asdict().items() if name in _PARTS else ()
+            arrays |= {f"{name}.{field}": np.asarray(part) for field, part in parts}
+            arrays |= {} if parts else {name: np.asarray(value)}
     save_arrays(path, arrays)
 
 
@@ -62,30 +60,26 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
 
 def _from_arrays(arrays: dict[str, np.ndarray]) -> EventTrace:
     """The trace of arrays by name; every one must belong to it."""
+
+    def taken(name: str) -> np.ndarray:
+        if name not in arrays:
+            raise ValueError(f"the field {name!r} is missing")
+        return arrays.pop(name)
+
     fields: dict[str, Any] = {}
     for name in EventTrace._fields:
         if name in _PARTS:
             columns = [f"{name}.{field}" for field in _PARTS[name]._fields]
             if any(column in arrays for column in columns):
-                fields[name] = _PARTS[name](*(_taken(arrays, column) for column in columns))
-        elif name == "n_workers" and name in arrays:
-            fields[name] = _one_integer(_taken(arrays, name))
+                fields[name] = _PARTS[name](*map(taken, columns))
         elif name in arrays or name not in EventTrace._field_defaults:
-            fields[name] = _taken(arrays, name)
+            fields[name] = taken(name)
     if arrays:
         raise ValueError(f"the field {min(arrays)!r} is unknown, a trace has none of this name")
+    if (count := fields.get("n_workers")) is not None:
+        if count.shape or count.dtype.kind not in "iu":
+            raise ValueError(
+                f"n_workers must be one integer, got shape {count.shape} and dtype {count.dtype}"
+            )
+        fields["n_workers"] = int(count)
     return EventTrace(**fields)
-
-
-def _taken(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
-    if name not in arrays:
-        raise ValueError(f"the field {name!r} is missing")
-    return arrays.pop(name)
-
-
-def _one_integer(value: np.ndarray) -> int:
-    if value.shape or value.dtype.kind not in "iu":
-        raise ValueError(
-            f"n_workers must be one integer, got shape {value.shape} and dtype {value.dtype}"
-        )
-    return int(value)
