@@ -135,22 +135,19 @@ class Rule:
             clock: How long each of the n workers takes.
             n_updates: Number of server updates; the trace ends with the arrival that makes the last
                 one. Either this or `until`.
-            until: Time up to which updates are made, time units: the trace is that of `n_updates`
-                with the number made by then, to the bit, for methods that are compared at equal
-                time. Costs about twice as much, since the number has to be found.
+            until: Time up to which updates are made, time units: the trace of as many `n_updates`,
+                to the bit. Costs about twice as much, since the number has to be found.
             load: Factor on the compute part of every duration, more than 0; H for jobs of H local
                 steps. One number, or one per worker.
             service: How long the server itself takes for a gradient and for a step. An arrival's
                 `time` is when it reaches the server; it is handled when those before it are, and
-                the jobs in answer to it start when that is done. None: no time at all, and no
-                waiting.
+                the jobs in answer to it start when that is done. None: no time at all.
             interruptible: Whether a worker lets go of a job that is stopped (`cancel=True`) or
                 given up (`timeout`) and starts his next one at once. False: he goes on with it, in
                 vain, and starts the next one when it is done, as real workers do (see `live`).
             key: Typed key, needed where the clock or the dispatch rule is random.
-            progress: Called on the host a few times a second with how far the run is, and at its
-                end. A trace that is made in one piece tells by the share of the durations drawn,
-                about. Does not change the trace.
+            progress: Called on the host a few times a second with how far the run is, about, and at
+                its end.
 
         Returns:
             The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
@@ -161,25 +158,21 @@ class Rule:
             O(log n) an arrival or a cancelled job.
 
         Note:
-            A run is called stuck (StalledError) when no update can come any more: the rule needs a
-            worker whose job is lost, who has no job and gets none, or whose jobs are always given
-            up, be it that his timeout is shorter than any (then at once) or that none of his next
-            100,000 is back in time. One that is only slow goes on. Where this cannot be known it is
-            called stuck after 100,000 jobs given up in a row, and 20 more a worker, without an
-            arrival; and, with a rule of one's own that does not say what it needs
-            (`Collector.is_stuck_without`), a dispatch rule that may pass workers over, or powers
-            that make jobs late, after 250,000 arrivals and given-up jobs, and 100 more a worker,
-            without an update.
+            A run is called stuck (`StalledError`) when no update can come any more: the rule needs
+            a worker whose job is lost, who has no job and gets none, or whose jobs are always given
+            up (his timeout is shorter than any, or none of his next 100,000 is back in time). Where
+            this cannot be known it is called stuck after 100,000 jobs given up in a row, and 20
+            more a worker, without an arrival; and, with a rule of one's own that does not say what
+            it needs (`Collector.is_stuck_without`), a dispatch rule that may pass workers over, or
+            powers that make jobs late, after 250,000 arrivals and given-up jobs, and 100 more a
+            worker, without an update. One that is only slow goes on.
 
             A job may never return (`clocks.with_failures`, `clocks.available`). Without a timeout
-            its worker is then never heard again: `to_deliverer` goes on with the other workers;
-            `uniformly`, `shuffled`, `shuffled_once` and `given` keep queueing jobs for it until all
-            open jobs lie there (StalledError); `wait_for`, `table` before its first step,
-            `malenia`, `ringleader` and a gate may wait for it for ever (StalledError), while
-            `rennala`, `buffered` and `ringmaster` go on; with `cancel` a lost job is stopped like
-            any other late one. With a timeout, `to_deliverer` asks the same worker again and the
-            other rules ask the next; the jobs queued at a dead worker each take one timeout to
-            leave it.
+            its worker is then never heard again: dispatch rules but `to_deliverer` queue jobs for
+            it until all open jobs lie there; `wait_for`, `table` before its first step, `malenia`,
+            `ringleader` and a gate may wait for it for ever; `rennala`, `buffered` and `ringmaster`
+            go on. With a timeout, `to_deliverer` asks the same worker again and the other rules ask
+            the next; the jobs queued at a dead worker each take one timeout to leave it.
         """
 
         def make(count: int) -> EventTrace:
@@ -351,15 +344,11 @@ def timeouts_of(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:
 
 
 def ssp(bound: float) -> Rule:
-    """Stale synchronous parallel: no worker leads the slowest by more than `bound` jobs.
-
-    `Rule(gate=lead_at_most(bound), read="start")`.
+    """Stale synchronous parallel: `Rule(gate=lead_at_most(bound), read="start")`.
 
     Args:
-        bound: Jobs, at least 0; `math.inf` is pure asynchronous SGD.
-
-    Returns:
-        The rule.
+        bound: Jobs by which a worker may lead the slowest, at least 0; `math.inf` is pure
+            asynchronous SGD.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -368,8 +357,7 @@ def ssp(bound: float) -> Rule:
         [0, 0, 1, 0, 1, 0]
 
     Reference:
-        Ho et al., 2013, "More effective distributed ML via a stale synchronous parallel parameter
-        server", NeurIPS.
+        Ho et al., NeurIPS 2013.
     """
     return Rule(gate=lead_at_most(bound), read="start")
 
@@ -384,9 +372,6 @@ def ata(b: int, *, times: Sequence[float] | None = None, scale: float = 0.0) -> 
         b: Jobs of a step, at least 1.
         times: What a job of each worker takes in the mean, float[n]; None: they are learned.
         scale: How far times scatter, time units; see `learned_quotas`.
-
-    Returns:
-        The rule.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -411,9 +396,6 @@ def mindflayer(b: int, patience: ArrayLike) -> Rule:
         b: Gradients at the present model in a step, at least 1.
         patience: Time after which a job is given up and another begun, time units, more than 0; one
             number, or one per worker.
-
-    Returns:
-        The rule.
 
     Note:
         What is known of the method is in the note of `rennala`.

@@ -67,9 +67,7 @@ def wait_for(b: int) -> Collection:
 def buffered(
     b: int, staleness: Callable[[NDArray[np.int32]], ArrayLike] | None = None
 ) -> Collection:
-    """The server collects b gradients and steps along their mean.
-
-    Each deliverer gets its next job at once.
+    """The server collects b gradients and steps along their mean; deliverers are answered at once.
 
     Args:
         b: Gradients in a step, at least 1; may exceed the number of workers.
@@ -77,8 +75,8 @@ def buffered(
             0: FedBuff's own is `lambda delay: (1 + delay) ** -0.5`. None: all 1.
 
     Note:
-        The divisor is b, with and without `staleness`: a step of stale gradients is a short step,
-        as in FedBuff. Some programs divide by the sum of the factors instead.
+        The divisor is b, with and without `staleness`, as in FedBuff; some programs divide by the
+        sum of the factors instead.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -111,9 +109,7 @@ def buffered(
 
 
 def rennala(b: int, *, cancel: bool = False) -> Collection:
-    """Rennala: only gradients at the current model are collected, b to a step.
-
-    Late ones are thrown away.
+    """Rennala: only gradients at the current model are collected, b to a step; others are dropped.
 
     Args:
         b: Gradients in a step, at least 1.
@@ -217,16 +213,15 @@ def ringmaster_quantile(quantile: float) -> Collection:
 
     With m arrivals so far, this one included, a gradient of delay d is used iff fewer than
     `quantile * m` of them had a smaller delay. So the stalest share of about 1 - `quantile` is
-    thrown away, whatever the number of workers and their speeds; the threshold follows them when
-    they change.
+    thrown away, whatever the workers and their speeds.
 
     Args:
         quantile: In (0, 1]; 1 uses every gradient.
 
     Note:
-        The theory's threshold is ceil(noise variance / accuracy), which is rarely known. This rule
-        is this library's own, in the spirit of Attia, Gaash and Koren, 2025 (arXiv 2408.07503),
-        whose guarantees depend on a quantile of the delays instead of their mean.
+        The theory's threshold, ceil(noise variance / accuracy), is rarely known. This rule is this
+        library's own, in the spirit of Attia, Gaash and Koren, 2025 (arXiv 2408.07503), whose
+        guarantees depend on a quantile of the delays.
 
     Example:
         >>> import jax
@@ -320,14 +315,9 @@ def every_bucket(n_buckets: int) -> Collection:
             bucket i mod B. One is the pure rule; as many as workers wait for everybody.
 
     Returns:
-        The rule. Every gradient of a step has the same weight, 1 / their number, so that
-        `simulation.Update(optimizer, aggregator=steps.bucketed(n_buckets, steps.median()))` steps
-        along the median of the buckets' means, and `steps.mean()` in its place along their mean.
-        Without an aggregate the step is along the mean of all gradients.
-
-    Note:
-        Read in the authors' text (the version under review, 2021), Section 3.1: buffers, their
-        means, and that the server answers a worker immediately.
+        The rule. `simulation.Update(optimizer, aggregator=steps.bucketed(n_buckets,
+        steps.median()))` steps along the median of the buckets' means; without an aggregator the
+        step is along the mean of all gradients.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -338,8 +328,7 @@ def every_bucket(n_buckets: int) -> Collection:
         (array([0, 1, 0, 0, 1, 0, 2, 1], dtype=int32), array([1.5, 3. , 4.5]))
 
     Reference:
-        Yang, Li, 2021, "BASGD: buffered asynchronous SGD for Byzantine learning", arXiv 2003.00937,
-        Algorithm 2.
+        Yang, Li, BASGD, 2021 (arXiv 2003.00937), Algorithm 2 and Section 3.1.
     """
     n_buckets = whole("n_buckets", n_buckets)
 

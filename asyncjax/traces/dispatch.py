@@ -1,15 +1,13 @@
 """Dispatch rules and start gates: which workers get the next jobs, and when they may start them.
 
-The server answers gradients with jobs, one job for each gradient. Islamov, Safaryan and Alistarh
-(AsGrad, arXiv 2310.20452) distinguish
+The server answers each gradient with a job (Islamov, Safaryan, Alistarh, AsGrad, arXiv 2310.20452):
 
     pure      k_t = i_t                      the deliverer gets the next job,
     random    k_t ~ uniform on 0..n-1,
     shuffled  k_t walks through a random permutation of 0..n-1, a fresh one every n jobs.
 
-A rule is a frozen `Dispatch`; `Dispatch.start` opens one run of it on the host and returns a
-function that maps the deliverers being answered (worker indices, in order) to the workers that get
-the jobs (as many, in order). A worker's jobs wait in its queue; a `Gate` may hold it back, too:
+A run of a rule maps the deliverers that are answered (worker indices, in order) to the workers that
+get the jobs (as many, in order). A worker's jobs wait in its queue; a `Gate` may hold it back, too:
 with c_i the number of jobs that worker i has delivered, it may start only if c_i - min_j c_j <=
 bound (stale synchronous parallel; Ho et al., 2013).
 
@@ -18,9 +16,9 @@ By quotas, every worker gets a number of jobs of his own in every round:
     a = (a_0, .., a_{n-1}),   b = sum a:     worker i does a_i of the b jobs at a model
 
 With `wait_for(b)` a round is a step: nothing is computed that no step uses, whoever is how fast.
-Adaptive task allocation (ATA; Maranjyan, Saad, Richtárik and Orabona 2025, arXiv 2502.00775) looks
-for the quotas with which a round ends soonest, and learns them while it runs, by a bandit over the
-workers' times. At the start of round k, with K_i times of worker i known and their mean m_i,
+Adaptive task allocation (ATA; Maranjyan, Saad, Richtárik, Orabona, 2025, arXiv 2502.00775) learns
+the quotas with which a round ends soonest, by a bandit over the workers' times. At the start of
+round k, with K_i times of worker i known and their mean m_i,
 
     s_i = max(0, m_i - c(K_i, k)),     0 where K_i = 0
     a   = the quotas of `fastest_quotas` for the times s_i:  min over a of max_i a_i s_i
@@ -83,17 +81,13 @@ class Dispatch:
 def to_deliverer() -> Dispatch:
     """Pure asynchronous dispatch: whoever delivers gets the next job.
 
-    Returns:
-        The rule. Workers deliver in proportion to their speed, so a small constant step solves the
-        speed-weighted problem.
+    Workers deliver in proportion to their speed: a small constant step solves the speed-weighted
+    problem.
 
     Example:
         >>> from asyncjax import traces
         >>> traces.to_deliverer().start(3, None)([2])
         [2]
-
-    Reference:
-        Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), pure asynchronous SGD.
     """
     return Dispatch("pure", lambda n_workers, key: list, answers_deliverer=True)
 
@@ -101,8 +95,7 @@ def to_deliverer() -> Dispatch:
 def uniformly() -> Dispatch:
     """Random dispatch: each job goes to a worker drawn uniformly and independently.
 
-    Returns:
-        The rule; `asynchronous` needs a key with it. Busy workers queue their jobs.
+    Needs a key. Busy workers queue their jobs.
 
     Example:
         >>> import jax
@@ -120,9 +113,7 @@ def uniformly() -> Dispatch:
 def shuffled() -> Dispatch:
     """Shuffled dispatch: jobs walk through a fresh random permutation of the workers every n jobs.
 
-    Returns:
-        The rule; `asynchronous` needs a key with it. Every worker is asked equally often, so the
-        slowest sets the pace.
+    Needs a key. Every worker is asked equally often, so the slowest sets the pace.
 
     Example:
         >>> import jax
@@ -130,20 +121,12 @@ def shuffled() -> Dispatch:
         >>> answer = traces.shuffled().start(4, jax.random.key(0))
         >>> sorted(answer([0, 0, 0, 0]))
         [0, 1, 2, 3]
-
-    Reference:
-        Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), shuffled asynchronous SGD.
     """
     return _down_a_list("shuffled", _permutations)
 
 
 def shuffled_once() -> Dispatch:
-    """Shuffle-once dispatch.
-
-    Jobs walk through one random permutation of the workers again and again.
-
-    Returns:
-        The rule; `asynchronous` needs a key with it.
+    """Shuffle-once dispatch: jobs walk through one random permutation again and again.
 
     Example:
         >>> import jax
@@ -165,9 +148,6 @@ def given(sequence: Sequence[int]) -> Dispatch:
     Args:
         sequence: Worker indices, int[K]. It begins with the first job after the initial ones, or
             with the initial ones where `asynchronous` is given a `concurrency`.
-
-    Returns:
-        The rule.
 
     Example:
         >>> from asyncjax import traces
@@ -208,10 +188,6 @@ def lead_at_most(bound: float) -> Gate:
     Args:
         bound: Rounds of lead, at least 0; `float("inf")` for no gate.
 
-    Returns:
-        The gate, for `asynchronous(..., gate=)`. Stale synchronous parallel proper also has
-        `read="start"`.
-
     Example:
         >>> from asyncjax import clocks, traces
         >>> clock, gate = clocks.constant([1.0, 3.0]), traces.lead_at_most(0)
@@ -219,8 +195,7 @@ def lead_at_most(bound: float) -> Gate:
         array([1., 3., 4., 6.])
 
     Reference:
-        Ho et al., More effective distributed ML via a stale synchronous parallel parameter server,
-        NeurIPS 2013.
+        Ho et al., NeurIPS 2013; stale synchronous parallel (`ssp`) also has `read="start"`.
     """
     return Gate(real("bound", bound, least=0.0, finite=False))
 
@@ -236,25 +211,14 @@ def quotas(counts: Sequence[int]) -> Dispatch:
         counts: Jobs of each worker in a round, int[m], at least 0 and not all 0; workers beyond the
             m-th get none.
 
-    Returns:
-        The rule.
-
     Example:
         Three jobs for the worker that is three times as fast, one for the other:
 
         >>> from asyncjax import clocks, traces
-        >>> trace = traces.asynchronous(
-        ...     clocks.constant([1.0, 3.0]),
-        ...     n_updates=2,
-        ...     dispatch=traces.quotas([3, 1]),
-        ...     collect=traces.wait_for(4),
-        ...     concurrency=4,
-        ... )
+        >>> rule = traces.Rule(traces.quotas([3, 1]), traces.wait_for(4), concurrency=4)
+        >>> trace = rule.trace(clocks.constant([1.0, 3.0]), n_updates=2)
         >>> trace.worker, trace.time[trace.steps], trace.delay.max()
         (array([0, 0, 0, 1, 0, 0, 0, 1], dtype=int32), array([3., 6.]), np.int32(0))
-
-    Reference:
-        Maranjyan, Saad, Richtárik, Orabona, 2025 (arXiv 2502.00775), ATA, with quotas that stay.
     """
     jobs = _listed("counts", counts, "a list of integers, one a worker")
     if jobs.ndim != 1 or not jobs.size:
@@ -291,16 +255,9 @@ def fastest_quotas(times: Sequence[float], b: int) -> list[int]:
         Jobs of each worker, n integers that sum to b, for `quotas`; of equally good ones those that
         are also best for fewer jobs. O(b log n).
 
-    Note:
-        `learned_quotas` learns the times while it runs; here they are given, as `clock.mean` tells
-        them.
-
     Example:
         >>> fastest_quotas([1.0, 2.0, 10.0], 4)
         [3, 1, 0]
-
-    Reference:
-        Maranjyan, Saad, Richtárik, Orabona, 2025 (arXiv 2502.00775).
     """
     pace = np.asarray(within("times", times, above=0.0), np.float64)
     if pace.ndim != 1 or not pace.size:
@@ -310,12 +267,7 @@ def fastest_quotas(times: Sequence[float], b: int) -> list[int]:
 
 
 def shares(pace: Sequence[float], b: int) -> list[int]:
-    """The quotas of given times; those of time 0 take all jobs, and share them evenly.
-
-    Example:
-        >>> shares([0.0, 1.0, 0.0], 3)
-        [2, 0, 1]
-    """
+    """The quotas of given times; those of time 0 take all jobs, and share them evenly."""
     jobs = [0] * len(pace)
     ends = [(time, 0, i) for i, time in enumerate(pace)]  # of one job more; jobs, where all are 0
     heapify(ends)
@@ -340,35 +292,23 @@ def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) ->
         width: `(count, round) -> c`, in place of the paper's
             :math:`c = 4 e \alpha (\sqrt{r} + r)`, :math:`r = \ln(2 k^2) / K_i`.
 
-    Returns:
-        The rule, random nowhere.
-
     Note:
-        Read, in a summary of the paper: the bounds, what the quotas minimise, and that times of
-        finished jobs are all that is observed. The default width is recalled. Of equally good
-        quotas the paper's recursion takes some, which ones was not to be had: here workers with a
-        bound of 0 share the jobs evenly, those with the smaller number first.
-
-        A time is that from start to arrival, also where links are slow or the worker was away. Jobs
-        that are given up are not observed.
+        Read in a summary of the paper; the default width is recalled. Which of equally good quotas
+        the paper takes was not to be had: here workers with a bound of 0 share the jobs evenly,
+        those with the smaller number first. A time is that from start to arrival; jobs that are
+        given up are not observed.
 
     Example:
         One round tells the times of two jobs each; then the faster worker gets more:
 
         >>> from asyncjax import clocks, traces
-        >>> trace = traces.asynchronous(
-        ...     clocks.constant([1.0, 3.0]),
-        ...     n_updates=3,
-        ...     dispatch=traces.learned_quotas(4),
-        ...     collect=traces.wait_for(4),
-        ...     concurrency=4,
-        ... )
+        >>> rule = traces.Rule(traces.learned_quotas(4), traces.wait_for(4), concurrency=4)
+        >>> trace = rule.trace(clocks.constant([1.0, 3.0]), n_updates=3)
         >>> trace.time[trace.steps], trace.worker[trace.version == 1]
         (array([ 6.,  9., 12.]), array([0, 0, 0, 1], dtype=int32))
 
     Reference:
-        Maranjyan, Saad, Richtárik, Orabona, 2025, "ATA: adaptive task allocation for efficient
-        resource management in distributed machine learning", arXiv 2502.00775.
+        Maranjyan, Saad, Richtárik, Orabona, 2025 (arXiv 2502.00775), ATA.
     """
     b, scale = whole("b", b), real("scale", scale, least=0.0)
     if width is not None:

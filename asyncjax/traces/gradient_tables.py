@@ -1,15 +1,12 @@
-"""Collection rules with a table.
-
-Every step averages over workers, so a gradient serves in several steps.
+"""Collection rules with a table: steps average over workers; a gradient serves in several steps.
 
     table        x <- x - (1/n) sum_i g_i        at every arrival; g_i the last gradient of worker i
     table(a)     x <- x - (1/|A|) sum_A g_i      A the workers whose g_i is at most a updates old
     ringleader   x <- x - (1/n) sum_i G_i / c_i  n steps a round; G_i, c_i sum and number of those
                                                  of worker i
 
-A trace holds no values, so the table is not kept here: `Reuse` says which gradient enters which
-steps with which weight, and a replay sums accordingly. The delay of a step is the age of the oldest
-gradient in the table.
+A trace holds no values: `Reuse` says which gradient enters which steps with which weight, and a
+replay sums accordingly. The delay of a step is the age of the oldest gradient in the table.
 """
 
 from __future__ import annotations
@@ -113,9 +110,6 @@ def ringleader(*, refresh: bool = False) -> Collection:
         refresh: How a gradient that makes no step is answered. False: the worker goes on at the
             model it has, and gets a new one only after its own step. True: it gets the current
             model.
-
-    Returns:
-        The rule, for `to_deliverer`.
 
     Note:
         The paper was not available; this follows public summaries of it, whose formula takes all of
@@ -261,16 +255,7 @@ def rows_that_serve(
 
 
 def equal_shares(rows: Reuse) -> Reuse:
-    """The rows with weight 1/m in a step where m of them serve, cut where m changes.
-
-    Every step up to the last has a row.
-
-    Example:
-        >>> rows = Reuse(*map(np.array, ([0, 1], [0, 1], [3, 2], [1.0, 1.0])))
-        >>> cut = equal_shares(rows)
-        >>> [column.tolist() for column in cut]
-        [[0, 0, 0, 1], [0, 1, 3, 1], [0, 2, 3, 2], [1.0, 0.5, 1.0, 0.5]]
-    """
+    """The rows with weight 1/m in a step where m of them serve, cut where m changes."""
     n_updates = int(rows.last.max(initial=-1)) + 1
     begins = np.bincount(rows.first, minlength=n_updates)
     ends = np.bincount(rows.last + 1, minlength=n_updates)

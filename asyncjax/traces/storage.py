@@ -32,10 +32,10 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
     """
     arrays = {}
     for name, value in validate(trace)._asdict().items():
-        if value is not None:
-            parts = value._asdict().items() if name in _PARTS else ()
-            arrays |= {f"{name}.{field}": np.asarray(part) for field, part in parts}
-            arrays |= {} if parts else {name: np.asarray(value)}
+        if name in _PARTS and value is not None:
+            arrays |= {f"{name}.{key}": np.asarray(part) for key, part in value._asdict().items()}
+        elif value is not None:
+            arrays[name] = np.asarray(value)
     save_arrays(path, arrays)
 
 
