@@ -127,10 +127,10 @@ ISSUE = {"n": 3, "pure": True, "concurrency": 9, "timeout": None, "n_left": 1, "
 @example(**ISSUE, collect="grace", first=0.5, counts=(3, 3), held=True, seed=0)
 @example(**ISSUE, collect="deadline", first=1.0, counts=(2, 3), held=True, seed=0)
 @example(**ISSUE, collect="wait_for", first=1.0, counts=(3, 3), held=True, seed=0)
+@example(**ISSUE | {"concurrency": None}, collect="malenia", first=1.0, counts=(1, 1), held=True, seed=0)
 @given(
     n=st.sampled_from([1, 2, 3, 4]),
-    # Malenia tells of itself that a worker it waits for is gone, before all else has happened.
-    collect=st.sampled_from([*sorted({*COLLECTIONS} - {"malenia"}), *(5 * sorted(TIMED))]),
+    collect=st.sampled_from([*sorted(COLLECTIONS), "malenia", *(5 * sorted(TIMED))]),
     first=st.sampled_from([0.0, 0.5, 1.0, 3.0, math.inf]),
     counts=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     held=st.booleans(),
@@ -184,9 +184,11 @@ def test_stuck_where_nothing_more_can_happen(
             concurrency=concurrency,
             finish=finish_of(times, leave),
             timeout=timeouts,
+            leave=leave,
+            shortest=times.min(axis=1),
             **more,
         )
-    except events.EndlessError as endless:  # jobs are given up for ever, nothing else happens
+    except events.EndlessError as endless:  # given up for ever, or told by malenia
         arrivals, updates = endless.args
         with pytest.raises(traces.StalledError, match=f"after arrival {arrivals} at time") as error:
             traces.asynchronous(clock, n_updates=N_UPDATES, **arguments)
