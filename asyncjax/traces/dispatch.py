@@ -415,6 +415,8 @@ def _take(stream: Iterator[int], length: int | None = None) -> Answer:
     """Answers n deliverers with the next n workers of a stream."""
 
     def answer(deliverers: Sequence[int]) -> Sequence[int]:
+        if len(deliverers) == 1 and (worker := next(stream, None)) is not None:
+            return [worker]
         workers = list(islice(stream, len(deliverers)))
         if len(workers) < len(deliverers):
             raise ValueError(

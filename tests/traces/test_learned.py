@@ -1,14 +1,11 @@
 """Learned quotas: the plain bandit, its limit on constant times, what else may observe."""
 
-from itertools import product
-
 import jax
 import numpy as np
 import optax
 import pytest
 
 from asyncjax import clocks, live, problems, traces
-from asyncjax.traces.dispatch import shares
 from tests.oracles import allocation
 
 N, B, ROUNDS = 4, 9, 30
@@ -70,16 +67,6 @@ def test_on_constant_times_it_finds_the_fastest_quotas(times):
     ends = (doubtful * np.array(times)).max(axis=1)
     least = max(np.array(best) * np.array(times))
     assert np.mean(ends[-100:] == least) > 0.9
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_quotas_are_the_best_of_all(seed):
-    rng = np.random.default_rng(seed)
-    times, b = rng.exponential(size=3) * rng.integers(0, 2, size=3), int(rng.integers(1, 8))
-    found = shares(times.tolist(), b)
-    assert sum(found) == b
-    ends = [max(np.array(a) * times) for a in product(range(b + 1), repeat=3) if sum(a) == b]
-    assert max(np.array(found) * times) == min(ends)
 
 
 def test_a_virtual_run_learns_the_same():

@@ -190,24 +190,6 @@ def test_all_limits_are_those_of_the_event_loop(
     )
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"gate": traces.lead_at_most(1), "read": "start", "concurrency": 30},
-        {"collect": traces.ringmaster(3, cancel=True)},
-        {"dispatch": traces.shuffled(), "timeout": 3.0},
-        {"collect": traces.rennala(1, cancel=True)},
-    ],
-)
-def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monkeypatch):
-    clock = clocks.with_failures(clocks.exponential(np.sqrt(1.0 + np.arange(12))), 0.02)
-    clock = clock if "timeout" in rules else CLOCKS["random"]
-    make = {"n_updates": 300, "key": jax.random.key(2), **rules}
-    expected = traces.asynchronous(clock, **make)
-    monkeypatch.setattr(random_draws, "_MANY_WORKERS", 1)
-    assert_same(traces.asynchronous(clock, **make), expected)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("law", sorted(REGISTRY))
 def test_durations_do_not_depend_on_the_size_of_a_block(law, monkeypatch):
