@@ -23,8 +23,9 @@ job after the k-th begins
     start(i, k) = max(F(i, k), S(k - s)),    F(i, k + 1) = start(i, k) + duration,
     S(m) = max over i of F(i, m)
 
-which depends on no order of computing: all jobs that are done before a moment are found in turns,
-one job of every worker in a turn. That pays from some dozen workers on.
+so the k-th jobs of all workers are found at once. Nobody delivers his k-th job before all have
+delivered k - s - 1: of E arrivals none is beyond job E / n + s + 1 of its worker. That pays from
+some dozen workers on, and as long as s is not much more than E / n.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict,
 from asyncjax.traces.dispatch import Gate
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.random_draws import DurationBlocks, NextDurations
+from asyncjax.traces.random_draws import DurationBlocks
 from asyncjax.traces.validation import by_worker
 
 GATED_FROM = 64  # workers, from which on a gated stream is faster than the event loop
@@ -52,7 +53,7 @@ _CHUNK = 16_384  # arrivals judged between two words on the progress
 _AT_FIRST = 1.1  # more arrivals than updates are looked for
 _SPARE = 1.02  # more than expected is drawn and looked for
 _SLACK = 1e-9  # of shortest times, which are rounded like any
-_MOST = 2**30  # jobs of lead: none has more
+_LEAD = 64  # jobs, up to which a gated stream is worth it; or as many as a worker delivers
 
 
 class NoStreamError(Exception):
@@ -87,7 +88,9 @@ def trace_of_stream(
     `timeout` and `least`, the shortest jobs, float64[n]. The server takes no time and no power
     changes. A `NoStreamError` says that no stream makes it too late: the run is used up.
     """
-    stream = _stream(blocks, rule, run, gate, timeout, least, concurrency, read_at_start)
+    gate = None if gate is not None and gate.bound == np.inf else gate
+    args = blocks, rule, run, n_updates, gate, timeout, least, concurrency, read_at_start
+    stream = _stream(*args)
     if stream is None:
         return None
     if rule.period is not None and not rule.keeps_model:
@@ -124,6 +127,7 @@ def _stream(
     blocks: DurationBlocks,
     rule: Collection,
     run: Collector,
+    n_updates: int,
     gate: Gate | None,
     timeout: np.ndarray,
     least: np.ndarray,
@@ -153,9 +157,9 @@ def _stream(
         return Renewals(blocks, n, timeout=timeout, keeps_model=rule.keeps_model)
     if gate is None:
         return Renewals(blocks, open_jobs, read_at_start=read_at_start)
-    if open_jobs != n or n < GATED_FROM:
+    if open_jobs != n or n < GATED_FROM or gate.bound > max(_LEAD, n_updates // n):
         return None
-    return Gated(blocks, gate.bound, read_at_start=read_at_start)
+    return Gated(blocks, int(gate.bound), read_at_start=read_at_start)
 
 
 def _judged(
@@ -387,39 +391,32 @@ _NONE_CANCELLED = CancelledJobs(np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
 
 
 class Gated:
-    """Arrivals behind a gate; `bound` as `lead_at_most` has it."""
+    """Arrivals behind a gate; no worker leads by more than `lead` jobs."""
 
-    def __init__(self, blocks: DurationBlocks, bound: float, *, read_at_start: bool) -> None:
-        n = self.n_workers = blocks.clock.n_workers
-        self.lead, self.read_at_start = int(min(bound, _MOST)), read_at_start
-        self.following = NextDurations(blocks)
-        self.rate, self.reach, self.arrived = float(np.sum(1.0 / _means(blocks.clock))), 0.0, 0
-        self.delivered, self.start = np.zeros(n, np.int32), np.zeros(n)
-        self.finish = self.following.take(np.arange(n))  # of the running job, inf for none
-        # By m: how many workers have delivered m jobs, and when the last of them did, so far.
-        self.count, self.last = np.zeros(16, np.int64), np.zeros(16)
-        self.slowest = 0  # S is known up to here
-        self.blocked: dict[int, list[np.ndarray]] = {}  # workers, by the m whose S they wait for
-        # worker, job, start and time of what has arrived
-        self.pieces: list[tuple[np.ndarray, ...]] = []
+    def __init__(self, blocks: DurationBlocks, lead: int, *, read_at_start: bool) -> None:
+        self.n_workers, self.lead = blocks.clock.n_workers, lead
+        self.read_at_start, self.durations = read_at_start, blocks.by_job()
+        self.start = [np.zeros(self.n_workers)]  # of the first, second, ... job of every worker
+        self.finish = [next(self.durations)]
 
     def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
         """The first arrivals; may be asked again, for more."""
-        while self.arrived < n_arrivals:
-            missing = _SPARE * (n_arrivals - self.arrived)
-            if self.arrived:  # as fast as until now, but at most twice as far
-                self.reach += min(missing * self.reach / self.arrived, self.reach)
-            else:
-                self.reach = max(2.0 * self.reach, missing / self.rate)
-            done = np.flatnonzero(self.finish <= self.reach)
-            while len(done):
-                done = self._turn(done)
+        jobs, n = n_arrivals // self.n_workers + self.lead + 2, self.n_workers
+        for k in range(len(self.finish), jobs):
+            start = self.finish[-1]
+            if k > self.lead:  # all have delivered k - lead jobs
+                start = np.maximum(start, self.finish[k - self.lead - 1].max())
+            finish = start + next(self.durations)
+            if not (finish > start).all():
+                raise NoStreamError  # so short that it is lost in rounding: its place is not known
+            self.start.append(start)
+            self.finish.append(finish)
             if pace is not None:
-                pace.drawn(self.arrived / n_arrivals, self.reach)
-        worker, job, start, time = map(np.concatenate, zip(*self.pieces, strict=True))
-        self.pieces = [(worker, job, start, time)]
+                pace.drawn(k / jobs, float(finish.max()))
+        time, start = np.concatenate(self.finish), np.concatenate(self.start)
+        worker = np.tile(np.arange(n, dtype=np.int32), len(self.finish))
         order = np.lexsort((worker, time))[:n_arrivals]
-        worker, job, start, time = worker[order], job[order], start[order], time[order]
+        worker, job = worker[order], (order // n).astype(np.int32)
         ranked, source = by_worker(worker), np.full(len(order), -1)
         later = ranked[job[ranked] > 0]
         source[later] = ranked[:-1][job[ranked[1:]] > 0]
@@ -427,7 +424,7 @@ class Gated:
             need = job - self.lead  # the job began when all had delivered so many
             waited = need > 0
             source[waited] = np.maximum(source[waited], self._opening(job)[need[waited] - 1])
-        return _Found(time, worker, job, start, source.astype(np.int32))
+        return _Found(time[order], worker, job, start[order], source.astype(np.int32))
 
     def _opening(self, job: np.ndarray) -> np.ndarray:
         """The last arrival with each number of a job, int64[jobs]."""
@@ -457,42 +454,3 @@ class Gated:
     def longest_silence(self, steps: np.ndarray) -> int:
         """0: no job is given up."""
         return 0
-
-    def _turn(self, done: np.ndarray) -> np.ndarray:
-        """Lets these workers deliver; returns those whose next job is done in time, too."""
-        time, job = self.finish[done], self.delivered[done]
-        self.pieces.append((done.astype(np.int32), job, self.start[done], time))
-        self.arrived += len(done)
-        self.delivered[done], self.start[done] = job + 1, time
-        before = self.slowest
-        self._count(job + 1, time)
-        waits = job + 1 - self.lead > self.slowest
-        free = done
-        if waits.any():
-            held, free = done[waits], done[~waits]
-            self.finish[held] = np.inf
-            need = job[waits] + 1 - self.lead
-            for m in np.unique(need).tolist():
-                self.blocked.setdefault(m, []).append(held[need == m])
-        opened = [w for m in range(before + 1, self.slowest + 1) for w in self.blocked.pop(m, [])]
-        free = np.concatenate([free, *opened]) if opened else free
-        need = np.maximum(self.delivered[free] - self.lead, 0)
-        start = np.maximum(self.start[free], self.last[need])
-        finish = start + self.following.take(free)
-        if not (finish > start).all():
-            raise NoStreamError  # so short that it is lost in rounding: its place is not known
-        self.start[free], self.finish[free] = start, finish
-        return free[finish <= self.reach]
-
-    def _count(self, level: np.ndarray, time: np.ndarray) -> None:
-        """Counts deliveries, the `level`-th ones of their workers."""
-        most = int(level.max())
-        if most >= len(self.count):
-            wider = np.zeros(2 * most - len(self.count), np.int64)
-            self.count = np.append(self.count, wider)
-            self.last = np.append(self.last, wider.astype(np.float64))
-        least = int(level.min())
-        self.count[least : most + 1] += np.bincount(level - least)
-        np.maximum.at(self.last, level, time)
-        while self.slowest + 1 < len(self.count) and self.count[self.slowest + 1] == self.n_workers:
-            self.slowest += 1

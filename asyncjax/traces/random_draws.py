@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from operator import length_hint
 from typing import Any
 
@@ -156,6 +157,12 @@ class DurationBlocks:
         self._check(durations, worker, block)
         return drawn if apart else durations
 
+    def by_job(self) -> Iterator[np.ndarray]:
+        """Durations of the first, second, ... job of every worker, float64[n] each."""
+        for block in count():
+            n = self.clock.n_workers
+            yield from self.draw(np.arange(n), np.full(n, block)).T
+
     def _check(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
         doubtful = is_doubtful(durations, float(np.max(self._load)))
         if self.clock.loss is not None:
@@ -178,34 +185,30 @@ class DurationBlocks:
 
 
 class NextDurations:
-    """The next durations of any workers, in whole arrays; every worker counts its own jobs.
+    """The next durations of workers, each of whom counts his own jobs; `taken` int32[n].
 
     Who has used up a block draws along with all who soon will; two blocks of each are held.
-
-    Attributes:
-        taken: int32[n], jobs that have begun.
 
     Example:
         >>> from asyncjax import clocks
         >>> following = NextDurations(DurationBlocks(clocks.constant([1.0, 2.0]), None))
-        >>> following.take(np.array([1, 0])), following.one(0), following.taken
-        (array([2., 1.]), 1.0, array([2, 1], dtype=int32))
+        >>> following.all(), following.one(0), following.taken
+        (array([1., 2.]), 1.0, array([2, 1], dtype=int32))
     """
 
     def __init__(self, blocks: DurationBlocks) -> None:
         self._blocks, n, self._size = blocks, blocks.clock.n_workers, blocks.size
         self.taken, self._end = np.zeros(n, np.int32), np.zeros(n, np.int32)  # end of what is held
-        self._held = np.empty((n, 2, self._size))
+        self._held, self._everybody = np.empty((n, 2 * self._size)), np.arange(n)
         self._refill()
 
-    def take(self, workers: np.ndarray) -> np.ndarray:
-        """Durations of the next job of each of some workers, float64[m]; nobody is named twice."""
-        job = self.taken[workers]
-        if (job == self._end[workers]).any():
+    def all(self) -> np.ndarray:
+        """Durations of the next job of every worker, float64[n]."""
+        if (self.taken == self._end).any():
             self._refill()
-        block, place = np.divmod(job, self._size)
-        self.taken[workers] += 1
-        return self._held[workers, block % 2, place]
+        durations = self._held[self._everybody, self.taken % (2 * self._size)]
+        self.taken += 1
+        return durations
 
     def one(self, worker: int) -> float:
         """Duration of the next job of one worker."""
@@ -213,13 +216,14 @@ class NextDurations:
         if job == self._end[worker]:
             self._refill()
         self.taken[worker] = job + 1
-        return float(self._held[worker, job // self._size % 2, job % self._size])
+        return float(self._held[worker, job % (2 * self._size)])
 
     def _refill(self) -> None:
         """Draws the next block of all who have used up half of their last one."""
         workers = np.flatnonzero(self.taken > self._end - self._size // 2)
         block = self._end[workers] // self._size
-        self._held[workers, block % 2] = self._blocks.draw(workers, block)
+        held = self._held.reshape(-1, 2, self._size)
+        held[workers, block % 2] = self._blocks.draw(workers, block)
         self._end[workers] += self._size
 
 

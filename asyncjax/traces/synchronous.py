@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, NamedTuple
 
 import jax
@@ -197,15 +196,12 @@ def _made(
 
 def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:
     """Per round, the finish times float64[n] as a function of its start."""
-    n = blocks.clock.n_workers
-    if not blocks.clock.is_plain:
-        done, _ = finishes(blocks, 0)
-        while True:
-            yield lambda now: np.array([finish(now) for finish in done])
-    for block in count():
-        durations = blocks.draw(np.arange(n), np.full(n, block))
-        for r in range(blocks.size):
-            yield lambda now, r=r, durations=durations: now + durations[:, r]
+    if blocks.clock.is_plain:
+        for durations in blocks.by_job():
+            yield durations.__add__
+    done, _ = finishes(blocks, 0)
+    while True:
+        yield lambda now: np.array([finish(now) for finish in done])
 
 
 def restarted(
@@ -220,7 +216,7 @@ def restarted(
     time, start, begun = np.empty(shape), np.empty(shape), np.empty((n_updates, n))
     worker, job = np.empty(shape, np.int32), np.empty(shape, np.int32)
     for r in range(n_updates):
-        begin, finish = begun[r], now + following.take(everybody)
+        begin, finish = begun[r], now + following.all()
         begin[:] = now
         for place in range(period):
             i = int(np.argmin(finish))
