@@ -1,8 +1,8 @@
 """Traces: who delivers what, when, and how stale it is.
 
 `asynchronous` and `synchronous` make a trace of a clock and of rules: to whom jobs go (`dispatch`),
-what becomes of a gradient (`averages`, where it serves once, and `tables`), when a worker may start
-(`lead_at_most`). `from_delays` makes one of a log, `lasting` makes several that reach a horizon.
+what becomes of a gradient (`collection_rules`, where it serves once, and `gradient_tables`), when a
+worker may start (`lead_at_most`). `from_delays` makes one of a log, `lasting` makes several that reach a horizon.
 `read_log` reads how long the jobs of real workers took, which is a `Log`. `summarize`, `validate`,
 `save` and `load` take any trace. A rule of one's own is a `Collection` (see `collection`) or a
 `Dispatch`; every rule is listed in `registry`.

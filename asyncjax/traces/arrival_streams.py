@@ -53,7 +53,8 @@ _CHUNK = 16_384  # arrivals judged between two words on the progress
 _AT_FIRST = 1.1  # more arrivals than updates are looked for
 _SPARE = 1.02  # more than expected is drawn and looked for
 _SLACK = 1e-9  # of shortest times, which are rounded like any
-_LEAD = 64  # jobs, up to which a gated stream is worth it; or as many as a worker delivers
+# Jobs of lead up to which a gated stream is worth it; or so many times the jobs of a worker.
+_LEAD, _WASTE = 64, 8
 
 
 class NoStreamError(Exception):
@@ -157,7 +158,7 @@ def _stream(
         return Renewals(blocks, n, timeout=timeout, keeps_model=rule.keeps_model)
     if gate is None:
         return Renewals(blocks, open_jobs, read_at_start=read_at_start)
-    if open_jobs != n or n < GATED_FROM or gate.bound > max(_LEAD, n_updates // n):
+    if open_jobs != n or n < GATED_FROM or gate.bound > max(_LEAD, _WASTE * n_updates // n):
         return None
     return Gated(blocks, int(gate.bound), read_at_start=read_at_start)
 
