@@ -1,11 +1,9 @@
 """Traces: who delivers what, when, and how stale it is.
 
 `asynchronous` and `synchronous` make a trace of a clock and of rules: to whom jobs go (`dispatch`),
-what becomes of a gradient (`collection_rules`, where it serves once, and `gradient_tables`), when a
-worker may start (`lead_at_most`). `from_delays` makes one of a log, `lasting` makes several that reach a horizon.
-`read_log` reads how long the jobs of real workers took, which is a `Log`. `summarize`, `validate`,
-`save` and `load` take any trace. A rule of one's own is a `Collection` (see `collection`) or a
-`Dispatch`; every rule is listed in `registry`.
+what becomes of a gradient (`collection_rules`, `gradient_tables`), when a worker may start
+(`lead_at_most`). A rule of one's own is a `Collection` (see `collection`) or a `Dispatch`; every
+rule is listed in `registry`.
 
 | name | what it is |
 |---|---|

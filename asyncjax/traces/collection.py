@@ -160,15 +160,7 @@ class Collection:
 
 
 def collector(rule: Collection, n_workers: int) -> Collector:
-    """Opens a run of a rule; where it is not this library's, every verdict is looked at.
-
-    Example:
-        >>> __name__ = "mine"
-        >>> bad = Collection("bad", lambda n: Collector(lambda worker, delay: 2), np.ones_like)
-        >>> collector(bad, 3).receive(0, 0)
-        Traceback (most recent call last):
-        TypeError: receive of the rule 'bad' must answer with a Verdict, got 2 for worker 0
-    """
+    """Opens a run of a rule; where it is not this library's, every verdict is looked at."""
     run, whose = rule.start(n_workers), f"of the rule '{rule.name}'"
     if str(getattr(rule.start, "__module__", "")).startswith("asyncjax."):
         return run
@@ -244,14 +236,7 @@ def _check_rows(rule: str, rows: Any, arrivals: Arrivals) -> None:
 
 
 class Alarm:
-    """When the timer of a run rings next.
-
-    Example:
-        >>> alarm = Alarm(Timer(lambda now: inf, lambda worker, now: now + 2.0, lambda: True))
-        >>> alarm.hear(0, 5.0, steps=False)
-        >>> alarm.at, alarm.ring(), alarm.at
-        (7.0, True, inf)
-    """
+    """When the timer of a run rings next."""
 
     def __init__(self, timer: Timer | None) -> None:
         self.timer = timer
@@ -279,12 +264,6 @@ class Serving:
     arrivals up to the step alone, so the rows that serve in the step just made are those that
     `reuse` of these arrivals lets serve last. A rule that `serves` says so itself, which costs less
     than asking again for all arrivals.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> serving = Serving(traces.buffered(2), 2)
-        >>> serving.hear(0, 0, 1.0, Verdict.KEEP), serving.hear(1, 1, 2.0, Verdict.STEP)
-        ([], [(0, 0.5), (1, 0.5)])
     """
 
     def __init__(self, rule: Collection, n_workers: int) -> None:

@@ -356,15 +356,7 @@ class _Learner:
 
 
 def answering(rule: Dispatch, n_workers: int, key: jax.Array | None) -> Answer:
-    """Opens a run of a rule; where it is not this library's, every answer is looked at.
-
-    Example:
-        >>> __name__ = "mine"
-        >>> bad = Dispatch("next", lambda n, key: lambda deliverers: [i + 1 for i in deliverers])
-        >>> answering(bad, 3, None)([2])
-        Traceback (most recent call last):
-        ValueError: the dispatch rule 'next' must name workers of 0 .. 2, got 3 for [2]
-    """
+    """Opens a run of a rule; where it is not this library's, every answer is looked at."""
     answer = rule.start(n_workers, key)
     if str(getattr(rule.start, "__module__", "")).startswith("asyncjax."):
         return answer

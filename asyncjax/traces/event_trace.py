@@ -1,8 +1,7 @@
 """`EventTrace`: who delivered what, when, and how stale it was.
 
-A trace is the narrow waist of asyncjax. It is made without a model, because the time a gradient
-takes does not depend on its value; it can be printed, plotted, checked, stored, or recorded from
-real workers; and it is then replayed against any problem and any optimizer.
+It is made without a model, because the time a gradient takes does not depend on its value, and then
+replayed against any problem and any optimizer.
 
 One entry is one *arrival*: a gradient of worker `worker[e]`, taken at model version
 `read_version[e]`, reaches the server at `time[e]` while the server holds version `version[e]`.
@@ -115,8 +114,7 @@ class EventTrace(NamedTuple):
     def to_frame(self) -> Any:
         """The arrivals as a pandas table, a row each, with their delay.
 
-        Raises:
-            ImportError: The extra `study`, which brings pandas, is not installed.
+        Needs the extra `study`, which brings pandas.
 
         Example:
             >>> from asyncjax import clocks, traces
@@ -167,13 +165,7 @@ class StalledError(ValueError):
 
 
 def worker_count(trace: EventTrace) -> int:
-    """Number of workers of a trace: as stated, or else one more than the largest worker index.
-
-    Example:
-        >>> from asyncjax import clocks, traces
-        >>> worker_count(traces.asynchronous(clocks.constant([1.0, 9.0]), n_updates=3))
-        2
-    """
+    """Number of workers of a trace: as stated, or else one more than the largest worker index."""
     if trace.n_workers is not None:
         return trace.n_workers
     return int(np.max(trace.worker)) + 1 if len(trace.worker) else 0

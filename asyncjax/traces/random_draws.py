@@ -188,12 +188,6 @@ class NextDurations:
     """The next durations of workers, each of whom counts his own jobs; `taken` int32[n].
 
     Who has used up a block draws along with all who soon will; two blocks of each are held.
-
-    Example:
-        >>> from asyncjax import clocks
-        >>> following = NextDurations(DurationBlocks(clocks.constant([1.0, 2.0]), None))
-        >>> following.all(), following.one(0), following.taken
-        (array([1., 2.]), 1.0, array([2, 1], dtype=int32))
     """
 
     def __init__(self, blocks: DurationBlocks) -> None:

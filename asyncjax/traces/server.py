@@ -63,18 +63,6 @@ class Server:
     version `read` that it is at, and its `start`; and the waiting jobs in a queue of versions. What
     it answers with are the workers whose next job starts now, in order. Where `places_stay`, a job
     that was stopped or lost leaves its place taken until `free`: a real worker goes on with it.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> rule = traces.immediately()
-        >>> server = Server(2, Rules(lambda workers: workers, rule, rule.start(2)))
-        >>> server.begin([0, 1], 0.0)
-        [0, 1]
-        >>> verdict = server.take(1, 0.5)
-        >>> verdict, server.react(1, verdict, 0.5)
-        (<Verdict.STEP: 2>, [1])
-        >>> server.read, server.trace().delay
-        ([0, 1], array([0], dtype=int32))
     """
 
     def __init__(self, n_workers: int, rules: Rules, *, places_stay: bool = False) -> None:

@@ -84,18 +84,9 @@ def figures(trace: EventTrace) -> Summary:
 
 
 def busy_time(trace: EventTrace) -> np.ndarray:
-    """Time each worker has spent on jobs up to the last arrival or update.
+    """Time each worker has spent on jobs up to the last arrival or update, float64[n], time units.
 
-    Args:
-        trace: A valid trace.
-
-    Returns:
-        float64[n], time units; NaN if the trace does not record starts.
-
-    Example:
-        >>> from asyncjax import clocks, traces
-        >>> busy_time(traces.synchronous(clocks.constant([1.0, 4.0]), k=2, n_updates=2))
-        array([2., 8.])
+    NaN if the trace does not record starts.
     """
     n, end = worker_count(trace), trace.end
     if trace.start is None:

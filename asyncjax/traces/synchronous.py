@@ -267,26 +267,11 @@ class Rounds(NamedTuple):
 
 
 def trace_of_rounds(rounds: Rounds) -> EventTrace:
-    """Makes the trace of rounds.
+    """The trace of rounds: delay 0, and job = read_version = version = update.
 
-    Args:
-        rounds: The answers. Concrete ones give a compact trace on the host, with the times added up
-            in double precision; traced ones a trace of JAX arrays with the static capacity of T n
-            arrivals, of which those never awaited have `used` and `steps` False.
-
-    Returns:
-        The trace: delay 0, and job = read_version = version = update. Traced: of no open or
-        cancelled jobs.
-
-    Example:
-        >>> import numpy as np
-        >>> from asyncjax import traces
-        >>> rounds = Rounds(
-        ...     worker=np.array([[1, 0], [0, 1]]), response=np.array([[1.0, 3.0], [2.0, 2.5]]),
-        ...     k=np.array([1, 2]), weight=np.array([[1.0, 0.0], [0.5, 0.5]]))
-        >>> trace = traces.validate(trace_of_rounds(rounds))
-        >>> trace.time, trace.worker, trace.cancelled.worker
-        (array([1. , 3. , 3.5]), array([1, 0, 1], dtype=int32), array([0], dtype=int32))
+    Concrete ones give a compact trace on the host, with the times added up in double precision;
+    traced ones a trace of JAX arrays with the static capacity of T n arrivals, of which those never
+    awaited have `used` and `steps` False, and of no open or cancelled jobs.
     """
     if np.ndim(rounds.k) != 1:
         raise ValueError(

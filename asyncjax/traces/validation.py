@@ -64,8 +64,7 @@ def validate(trace: EventTrace) -> EventTrace:
         The same trace. About a third of a second for a million arrivals, however many workers.
 
     Raises:
-        TypeError: `trace` is no EventTrace, a part of it none, a column no array (or traced), or
-            `n_workers` no integer.
+        TypeError: A column or part is of another kind, or traced.
         ValueError: Something of the above does not hold; names the field, the first bad place, its
             value and what is allowed.
 
@@ -262,11 +261,7 @@ def _check_cancelled(arrivals: EventTrace, jobs: CancelledJobs, n_workers: int) 
 def by_worker(worker: np.ndarray) -> np.ndarray:
     """The order of arrivals by worker, those of one worker as they come.
 
-    Sixteen bits at a time, which are sorted in linear time: a million workers in two turns.
-
-    Example:
-        >>> by_worker(np.array([70_000, 3, 70_000, 4])).tolist()
-        [1, 3, 0, 2]
+    Sixteen bits at a time, which are sorted in linear time.
     """
     order = np.argsort(worker.astype(np.uint16), kind="stable")
     if worker.max(initial=0) >= 2**16:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, simulation, traces
-from asyncjax.traces.registry import REGISTRY
 from tests.traces import damage
 from tests.traces.damage import (
     FRESH,
@@ -148,16 +147,6 @@ def test_what_is_made_is_valid(seeds):
     assert len(found) > len(seeds) // 2
     for trace in found:
         check_sound(trace)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REGISTRY)
-def test_every_rule_of_the_registry_makes_valid_traces(name):
-    rng = np.random.default_rng(1)
-    for seed in range(4):
-        spans = rng.exponential(size=(5, 30)) + 0.01
-        clock = clocks.recorded(np.ceil(spans) if seed % 2 else spans)
-        check_sound(REGISTRY[name].trace(clock, n_updates=40, key=jax.random.key(seed)))
 
 
 def anywhere(trace, rng):
