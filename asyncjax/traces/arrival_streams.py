@@ -260,6 +260,7 @@ class Renewals:
         """The first arrivals; may be asked again, for more."""
         self._go_on(n_arrivals, pace)
         worker, job, start, time, late = map(np.concatenate, zip(*self._ended(), strict=True))
+        place = np.zeros(0, np.int64)  # of the arrivals, among those given up
         if self.timeout is None:
             order = np.lexsort((worker, time))[:n_arrivals]
         else:

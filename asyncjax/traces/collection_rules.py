@@ -137,8 +137,9 @@ def rennala(b: int, *, cancel: bool = False) -> Collection:
     """
     b, cancel = whole("b", b), flag("cancel", cancel)
     name = f"rennala {b}" + (", cancelling" if cancel else "")
-    stops = {"cancel_from": 1, "restarts": b} if cancel else {}
-    return Collection(name, _every(b, fresh=True), _share(b), **stops)
+    stale, restarts = (1, b) if cancel else (None, None)
+    every = _every(b, fresh=True)
+    return Collection(name, every, _share(b), cancel_from=stale, restarts=restarts)
 
 
 def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:

@@ -152,8 +152,8 @@ def lasting(
         ends = np.array([run.end for run in runs], np.float64)
         lasts = bool(np.all(ends >= horizons))
         # At one instant a worker delivers no more than once.
-        stands = None if lasts or before is None else np.flatnonzero(ends <= before)
-        for place in () if stands is None else stands:
+        stands = [] if lasts or before is None else np.flatnonzero(ends <= before).tolist()
+        for place in stands:
             if added > worker_count(runs[place]):
                 raise ValueError(
                     f"make must give traces that last longer with more updates, but trace {place}"

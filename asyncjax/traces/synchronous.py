@@ -336,15 +336,15 @@ def _padded(rounds: Rounds) -> EventTrace:
     spans = jnp.take_along_axis(response, last, axis=1)
     begins = jnp.cumsum(spans, axis=0) - spans
     update = jnp.broadcast_to(jnp.arange(n_updates, dtype=jnp.int32)[:, None], (n_updates, n))
-    trace = EventTrace(
-        time=begins + jnp.where(used, response, spans),
-        worker=worker,
-        job=update,
-        read_version=update,
-        version=jnp.where(used, update, update + 1),
-        used=used,
-        steps=steps,
-        weight=jnp.where(used, weight, 0),
-        start=jnp.broadcast_to(begins, (n_updates, n)),
-    )
-    return jax.tree.map(jnp.ravel, trace)._replace(n_workers=n)
+    columns: dict[str, Any] = {
+        "time": begins + jnp.where(used, response, spans),
+        "worker": worker,
+        "job": update,
+        "read_version": update,
+        "version": jnp.where(used, update, update + 1),
+        "used": used,
+        "steps": steps,
+        "weight": jnp.where(used, weight, 0),
+        "start": jnp.broadcast_to(begins, (n_updates, n)),
+    }
+    return EventTrace(**jax.tree.map(jnp.ravel, columns), n_workers=n)
