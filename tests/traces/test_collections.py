@@ -1,7 +1,6 @@
-"""What a collection rule is told and may say: verdicts, weights, reuse; own rules, thresholds."""
+"""What a collection rule is told and may say: verdicts, weights, reuse; rules of one's own."""
 
 from dataclasses import replace
-from math import inf, isqrt
 
 import jax
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from asyncjax import clocks, traces
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from asyncjax.traces.event_trace import Reuse
-from tests.oracles import thresholds
 
 KEY = jax.random.key(2)
 CLOCK = clocks.exponential([1.0, 2.0, 3.0, 8.0])
@@ -130,44 +128,3 @@ def test_a_name_may_have_braces(braces):
     with pytest.raises(ValueError, match="must give 0 to gradients that are not used") as caught:
         traces.asynchronous(EVEN, n_updates=9, collect=rule)
     assert f"'{braces}'" in str(caught.value)
-
-
-SPANS = np.random.default_rng(0).exponential(size=(6, 40)) * np.sqrt(1.0 + np.arange(6))[:, None]
-RECORDED = clocks.recorded(SPANS + 0.01)
-
-
-def growing(version):
-    return isqrt(version + 1)
-
-
-@pytest.mark.parametrize(
-    "threshold",
-    [growing, lambda version: 1.0 + version / 20, lambda version: 7.5 if version % 5 else 1],
-)
-@pytest.mark.parametrize("cancel", [False, True])
-def test_equals_the_plain_loop(threshold, cancel):
-    rule = traces.ringmaster(threshold, cancel=cancel)
-    trace = traces.asynchronous(RECORDED, n_updates=80, collect=rule)
-    expected, stopped = thresholds.ringmaster(SPANS + 0.01, threshold, 80, cancel)
-    assert list(zip(trace.worker, trace.delay, trace.used, strict=True)) == expected
-    assert len(trace.cancelled.worker) == stopped
-    assert (trace.n_arrivals > 80) or stopped  # some are thrown away, or stopped
-
-
-@pytest.mark.parametrize("cancel", [False, True])
-@pytest.mark.parametrize("level", [1, 4, 3.5, inf])
-def test_a_constant_function_is_the_number(level, cancel):
-    found = [
-        traces.asynchronous(
-            RECORDED, n_updates=60, collect=traces.ringmaster(threshold, cancel=cancel)
-        )
-        for threshold in (lambda version: level, level)
-    ]
-    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_what_is_used_is_below_the_threshold_of_its_version():
-    trace = traces.asynchronous(RECORDED, n_updates=200, collect=traces.ringmaster(growing))
-    limit = np.array([growing(version) for version in trace.version])
-    np.testing.assert_array_equal(trace.used, trace.delay < limit)
