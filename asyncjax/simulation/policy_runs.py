@@ -45,7 +45,7 @@ from asyncjax.stragglers.policies.coding import decoded
 from asyncjax.stragglers.policies.policy import check_policy
 from asyncjax.stragglers.times.response_times import check_plain, sample_times
 from asyncjax.traces import Synchronous
-from asyncjax.traces.rounds import Rounds
+from asyncjax.traces.synchronous import Rounds
 
 # Random bits; more are split over threads, which takes longer than to make them.
 _DRAWN_AT_ONCE = 800

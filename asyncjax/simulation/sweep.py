@@ -202,13 +202,8 @@ def sweep(
     program = stack(plans, common) if len(plans) > 1 else wave_program(plans[0], common)
     inputs = SweepInputs(program, keys, steps)
     loop = _loop(plans, Sweep(update, together=together), inputs, mesh)
-    replayed = run(loop, problem, execution.progress, execution.checkpoint)
-    done = jax.tree.map(  # without the runs that a mesh was padded with
-        lambda leaf: (
-            leaf if leaf.shape[:2] == (len(keys), len(steps)) else leaf[: len(keys), : len(steps)]
-        ),
-        replayed,
-    )
+    done = run(loop, problem, execution.progress, execution.checkpoint)
+    done = _unpadded(done, (len(keys), len(steps)))
     return Run(
         done.params,
         done.opt_state,
