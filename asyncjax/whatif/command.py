@@ -19,8 +19,8 @@ from asyncjax import clocks, traces
 from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.answering import answer
-from asyncjax.whatif.comparing.compare import seconds_of
-from asyncjax.whatif.describing.barrier import barrier_of
+from asyncjax.whatif.comparing import seconds_of
+from asyncjax.whatif.describing import barrier_of
 
 PAGE = "whatif.html"
 PROGRAM = "python -m asyncjax.whatif"

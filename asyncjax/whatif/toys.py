@@ -1,5 +1,17 @@
 """`toy_training`: how soon each rule reaches a target on stand-in problems, its step size tuned.
 
+The problems are small, convex and noisy:
+
+    even        f_i(x) = 1/2 sum_j (sqrt(a_j) x_j - 1)^2, the same for all; gradients with noise
+    skewed      f_i(x) = 1/2 sum_j (sqrt(a_j) x_j - 1 - z_ij)^2, an optimum for each worker; the z_i
+                sum to zero, so that the true optimum is the same
+    labels      logistic regression, the rows sorted by label: half of the workers hold each
+
+Curvatures a_j fall from 1 to 1/20, and every coordinate has the same share of the loss at the
+start, x = 0. The noise of a synchronous round is the same for any number of workers. On skewed data
+a rule that hears some workers more often than others ends somewhere else: the larger their z_i, the
+farther.
+
 Every rule gets the same span of time, the same grid of step sizes, and the same log, drawn anew in
 blocks for each seed. With f_0 the loss at the start and f the lowest that synchronous rounds,
 tuned, have by half of the span,
@@ -16,14 +28,14 @@ of losses v_1, v_2, .. within the span,
 The step of a rule is the one that is there first on all of the tuning seeds; it is then
 reported on other seeds. With t_s the times of two rules on seed s,
 
-    told apart      t_s < t'_s in every one of the S reported seeds, or > in every one
+    significant difference      t_s < t'_s in every one of the S reported seeds, or > in every one
 
 which of two equal rules happens by chance with the probability 2^(1-S): 3 % for S = 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -33,37 +45,96 @@ import numpy as np
 import optax
 
 from asyncjax import problems, results, simulation, traces
-from asyncjax.checks import function, instance, whole, within
+from asyncjax.checks import instance, whole, within
 from asyncjax.problems import Problem
 from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key
-from asyncjax.whatif.comparing.compare import Comparison, Tell, rows_of
-from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
-from asyncjax.whatif.comparing.rules import SYNCHRONOUS, Rule
-from asyncjax.whatif.toys.tasks import TASKS, Task
+from asyncjax.whatif.comparing import (
+    PURE,
+    SYNCHRONOUS,
+    Comparison,
+    Rows,
+    Rule,
+    Tell,
+    clock_of,
+    redrawn,
+    row_of,
+    rows_of,
+    teller,
+)
 
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
 RECORDS = 150
 REACHED = 0.93  # of the way to the lowest loss of synchronous rounds
+SIZE, CONDITION = 12, 20.0
+NOISE = 0.2  # of each coordinate of the mean of a gradient of every worker
+SKEW = 2.5  # standard deviation of z_ij
+_BATCH, _BATCHES = 128, 6  # rows of a gradient of every worker, shards in gradients
 _GRADIENTS = 3_000  # of synchronous rounds
 _ROUNDS = (60, 150)  # at least and at most
 _ARRIVALS = 12_000  # of pure asynchronous training, unless the rounds would be too few
 _LOCAL_STEP = 0.1
-_FAMILIES = (  # of each, which case is tried: by its place among them
-    (SYNCHRONOUS, 0),
-    ("backup workers", 0),
-    ("fastest k", 0),
-    ("deadline", 0),
-    ("stale synchronous parallel", 1),
-    ("pure asynchronous", 0),
-    ("buffered", 0),
-    ("Ringmaster", 1),
-    ("Ringleader", 0),
-    ("shuffled", 0),
-    ("local steps", 0),
+_FAMILIES = {  # of each, which case is tried: by its place among them
+    SYNCHRONOUS: 0,
+    "backup workers": 0,
+    "fastest k": 0,
+    "deadline": 0,
+    "stale synchronous parallel": 1,
+    PURE: 0,
+    "buffered": 0,
+    "Ringmaster": 1,
+    "Ringleader": 0,
+    "shuffled": 0,
+    "local steps": 0,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A stand-in problem."""
+
+    name: str  # what tables call it
+    text: str  # what it is, a sentence without a full stop
+    is_skewed: bool  # whether the workers' data differ
+    make: Callable[[int, jax.Array], Problem]  # (n_workers, key) -> problem
+
+
+def _quadratic(skew: float) -> Callable[[int, jax.Array], Problem]:
+    def make(n: int, key: jax.Array) -> Problem:
+        away = skew * np.asarray(jax.random.normal(key, (n, SIZE)))
+        optima = 1.0 + away - away.mean(axis=0)
+        curvature = np.tile(np.geomspace(1.0, 1.0 / CONDITION, SIZE), (n, 1)).astype(np.float32)
+        linear = (np.sqrt(curvature) * optima).astype(np.float32)
+        start = np.zeros(SIZE, np.float32)
+        return problems.quadratic(curvature, linear, start=start, noise=NOISE * n**0.5)
+
+    return make
+
+
+def _labels(n: int, key: jax.Array) -> Problem:
+    """Two clouds of points, the workers' shards cut from rows sorted by label."""
+    batch = max(4, round(_BATCH / n))
+    rows = n * _BATCHES * batch
+    labels = np.arange(rows) * 2 // rows
+    scale = 4.0 * np.geomspace(1.0, 0.5 / np.sqrt(CONDITION), SIZE - 1)
+    apart = np.linspace(0.0, 0.8, SIZE - 1)  # what tells the labels apart is small: slow to learn
+    points = np.asarray(jax.random.normal(key, (rows, SIZE - 1)))
+    points = (points + (2 * labels - 1)[:, None] * apart) * scale
+    features = np.column_stack([points, np.ones(rows)]).astype(np.float32)
+    return problems.logistic(features, labels, n_workers=n, l2=0.001, batch=problems.uniform(batch))
+
+
+TASKS = (
+    Task("even data", "quadratic, all workers draw from the same data", False, _quadratic(0.0)),
+    Task(
+        "skewed data", "quadratic, every worker has an optimum of its own", True, _quadratic(SKEW)
+    ),
+    Task(
+        "skewed labels", "logistic regression, every worker holds one of two labels", True, _labels
+    ),
 )
 
 
@@ -102,26 +173,18 @@ class ToyResult:
     level: tuple[str, ...]
 
     def of(self, name: str) -> Learned:
-        """The row of a rule.
-
-        Raises:
-            ValueError: There is none of this name.
-        """
-        for row in self.rows:
-            if row.rule.name == name:
-                return row
-        known = ", ".join(row.rule.name for row in self.rows)
-        raise ValueError(f"name must be a rule of the lesson, {known}, got {name!r}")
+        """The row of a rule."""
+        return row_of(self.rows, name, "lesson")
 
     def speed_up(self, name: str) -> tuple[float, float, float]:
         """Synchronous time over a rule's: of the medians, and the range over seeds.
 
         It is 0 where the rule never arrives, and inf where only synchronous rounds never do.
         """
-        reference, own = self.of(SYNCHRONOUS), self.of(name)
+        reference, row = self.of(SYNCHRONOUS), self.of(name)
         with np.errstate(invalid="ignore"):
-            ratio = np.where(np.isinf(own.times), 0.0, reference.times / own.times)
-        value = 0.0 if np.isinf(own.time) else reference.time / own.time
+            ratio = np.where(np.isinf(row.times), 0.0, reference.times / row.times)
+        value = 0.0 if np.isinf(row.time) else reference.time / row.time
         return value, float(ratio.min()), float(ratio.max())
 
     @property
@@ -143,16 +206,49 @@ class ToyResults:
     lessons: tuple[ToyResult, ...]
     step_sizes: tuple[float, ...]
 
+    def choice(self, is_skewed: bool) -> str:
+        """The soonest rule: surely sooner in one of these lessons, and no later in the others."""
+        lessons = [lesson for lesson in self.lessons if lesson.task.is_skewed == is_skewed]
+        gains = {
+            name: np.prod([lesson.speed_up(name)[0] for lesson in lessons])
+            for name in [row.rule.name for row in lessons[0].rows]
+            if any(name in lesson.surely_sooner for lesson in lessons)
+            and all(name in (*lesson.level, *lesson.surely_sooner) for lesson in lessons)
+            and all(lesson.speed_up(name)[0] >= 1.0 for lesson in lessons)
+        }
+        return max(gains, key=gains.__getitem__, default=f"{SYNCHRONOUS} rounds")
 
-def are_apart(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether one is below the other on every seed, or above on every one.
+    @property
+    def at_edge(self) -> list[str]:
+        """Rules that arrive with the best step at the end of the grid, and where."""
+        return sorted(
+            {
+                f"{row.rule.name} ({lesson.task.name})"
+                for lesson in self.lessons
+                for row in lesson.rows
+                if row.at_edge and row.step_size is not None and np.isfinite(row.time)
+            }
+        )
+
+
+def are_apart(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether the first is below the second on every seed, or above on every one.
 
     Example:
         >>> import numpy as np
         >>> are_apart(np.array([1.0, 2.0]), np.array([1.5, 2.5]))
         True
     """
-    return bool((one < other).all() or (one > other).all())
+    return bool((first < second).all() or (first > second).all())
+
+
+class _Setting(NamedTuple):
+    """What all rules and problems have in common."""
+
+    span: float
+    step_sizes: tuple[float, ...]
+    keys: jax.Array  # one a seed, those that tune first
+    room: int  # arrivals of the longest trace
 
 
 def toy_training(
@@ -167,7 +263,7 @@ def toy_training(
     """Trains three small problems by eleven rules on the workers of a log.
 
     Args:
-        log: A `traces.Log`.
+        log: A `traces.Log`, of two workers at least.
         comparison: What `compare` found of it; its rules are those that are tried.
         step_sizes: The grid, for all rules the same.
         seeds: Seeds that are reported, at least 2; three more tune.
@@ -177,11 +273,6 @@ def toy_training(
     Returns:
         A lesson for each problem. Cost: about a minute for 32 workers on two cores, half of it
         compilation; memory tens of megabytes.
-
-    Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: The log has fewer than two workers, `step_sizes` is empty or holds what is
-            not positive and finite, or `seeds` is below 2.
 
     Example:
         >>> from asyncjax import clocks, traces, whatif
@@ -194,8 +285,7 @@ def toy_training(
     if grid.ndim != 1 or not grid.size:
         raise ValueError(f"step_sizes must be a list of numbers, got shape {grid.shape}")
     instance("comparison", comparison, Comparison, "a Comparison, as compare makes it")
-    if progress is not None:
-        function("progress", progress, "a function of a text and a share, or None")
+    progress = teller(progress)
     key = jax.random.key(1) if key is None else key
     check_key(key, "learn")
     problem_key, draw_key, rule_key, run_key = jax.random.split(key, 4)
@@ -203,25 +293,21 @@ def toy_training(
     count = TUNING_SEEDS + seeds
     drawn = [redrawn(rows, one) for one in jax.random.split(draw_key, count)]
     span = _span(rows, comparison)
-    made = {
-        rule.name: lasting(rule, drawn, span, jax.random.split(rule_key, count)) for rule in rules
-    }
-    room = max(trace[0].n_arrivals for trace in made.values())
+    keys = jax.random.split(rule_key, count)
+    runs = {rule.name: lasting(rule, drawn, span, keys) for rule in rules}
+    room = max(trace[0].n_arrivals for trace in runs.values())
     setting = _Setting(span, tuple(grid.tolist()), jax.random.split(run_key, count), room)
     lessons = []
     for place, task in enumerate(TASKS):
         problem = task.make(len(rows), problem_key)
-        found = {}
+        records = {}
         for number, rule in enumerate(rules):
-            if progress is not None:
-                done = place + number / len(rules)
-                progress(f"{task.name}: {rule.name}", done / len(TASKS))
-            found[rule.name] = _run(rule, problem, made[rule.name], setting)
+            progress(f"{task.name}: {rule.name}", (place + number / len(rules)) / len(TASKS))
+            records[rule.name] = _run(rule, problem, runs[rule.name], setting)
         assert problem.objective is not None
         first = float(problem.objective(problem.params))
-        lessons.append(_lesson(task, rules, found, first, setting))
-    if progress is not None:
-        progress("trained", 1.0)
+        lessons.append(_lesson(task, rules, records, first, setting))
+    progress("trained", 1.0)
     return ToyResults(tuple(lessons), setting.step_sizes)
 
 
@@ -234,89 +320,77 @@ def tried(comparison: Comparison) -> list[Rule]:
         >>> tried(whatif.compare(log, draws=2))[0].name
         'synchronous'
     """
-    chosen = []
-    for family, place in _FAMILIES:
-        own = [row.rule for row in comparison.rows if row.rule.family == family]
-        own.sort(key=lambda rule: comparison.order.index(rule.name))
-        if own:
-            chosen.append(own[min(place, len(own) - 1)])
+    chosen, rules = [], [comparison.of(name).rule for name in comparison.order]
+    for family, place in _FAMILIES.items():
+        cases = [rule for rule in rules if rule.family == family]
+        chosen += cases[: place + 1][-1:]
     return chosen
-
-
-class _Setting(NamedTuple):
-    """What all rules and problems have in common."""
-
-    span: float
-    step_sizes: tuple[float, ...]
-    keys: jax.Array  # one a seed, those that tune first
-    room: int  # arrivals of the longest trace
 
 
 def _span(rows: Rows, comparison: Comparison) -> float:
     """Time of enough synchronous rounds."""
-    few, many = _ROUNDS
-    a_round = 1 / comparison.of(SYNCHRONOUS).figures.updates_per_time
+    a_round = 1 / comparison.reference.figures.updates_per_time
     affordable = _ARRIVALS / (sum(1 / row.mean() for row in rows) * a_round)
-    rounds = np.clip(min(_GRADIENTS / len(rows), affordable), few, many)
+    rounds = np.clip(min(_GRADIENTS / len(rows), affordable), *_ROUNDS)
     return float(round(rounds) * a_round)
 
 
 def lasting(rule: Rule, drawn: Sequence[Rows], span: float, keys: jax.Array) -> list[EventTrace]:
     """Traces of a rule, one a drawn log, of equally many updates, that last so long."""
-    made = [clock_of(rows, rule.local_steps) for rows in drawn]
+    pairs = [(clock_of(rows, rule.local_steps), key) for rows, key in zip(drawn, keys, strict=True)]
 
     def make(count: int) -> list[EventTrace]:
-        return [rule.make(clock, count, key) for clock, key in zip(made, keys, strict=True)]
+        return [rule.make(clock, count, key) for clock, key in pairs]
 
     return traces.lasting(make, span, n_updates=RECORDS, multiple_of=RECORDS)
 
 
 def _run(
-    rule: Rule, problem: Problem, made: list[EventTrace], setting: _Setting
+    rule: Rule, problem: Problem, runs: list[EventTrace], setting: _Setting
 ) -> tuple[np.ndarray, np.ndarray]:
     """Times and losses of the records, float64[S, 1, R] and [S, G, R]."""
     if rule.local_steps > 1:
         problem = problems.local_steps(problem, n_steps=rule.local_steps, step_size=_LOCAL_STEP)
     records = simulation.sweep(
         problem,
-        made,
+        runs,
         optax.sgd,
         setting.step_sizes,
         keys=setting.keys,
-        record_every=made[0].n_updates // RECORDS,
+        record_every=runs[0].n_updates // RECORDS,
         width=1,
         sizes=partial(_common, n=problem.n_workers or 1, room=setting.room),
     ).records
     return np.asarray(records.time, np.float64), np.asarray(records.loss, np.float64)
 
 
-def _common(own: simulation.Sizes, n: int, room: int) -> simulation.Sizes:
+def _common(sizes: simulation.Sizes, n: int, room: int) -> simulation.Sizes:
     """Sizes that nearly all rules share, and so a compilation."""
     return replace(
-        own,
-        waves=max(own.waves, ceil_to_grid(room)),
-        updates=max(own.updates, 2),
-        slots=max(own.slots, ceil_to_grid(n + 4)),
-        directions=max(own.directions, 4) if own.runs == 0 else own.directions,
-        copies=max(own.copies, 2),
-        group=max(own.group, ceil_to_grid(n)),
-        single=False if own.runs == 0 else own.single,
+        sizes,
+        waves=max(sizes.waves, ceil_to_grid(room)),
+        updates=max(sizes.updates, 2),
+        slots=max(sizes.slots, ceil_to_grid(n + 4)),
+        directions=max(sizes.directions, 4) if sizes.runs == 0 else sizes.directions,
+        copies=max(sizes.copies, 2),
+        group=max(sizes.group, ceil_to_grid(n)),
+        single=False if sizes.runs == 0 else sizes.single,
     )
 
 
 def _lesson(
     task: Task,
     rules: Sequence[Rule],
-    found: dict[str, tuple[np.ndarray, np.ndarray]],
+    records: dict[str, tuple[np.ndarray, np.ndarray]],
     first: float,
     setting: _Setting,
 ) -> ToyResult:
     """Chooses the target by synchronous rounds and the step of every rule, and reads off."""
-    time, loss = found[SYNCHRONOUS]
+    time, loss = records[SYNCHRONOUS]
     early = np.where(time <= setting.span / 2, np.nan_to_num(loss, nan=np.inf), np.inf)
     lowest = float(np.median(early.min(axis=2)[:TUNING_SEEDS], axis=0).min())
     target = first - REACHED * (first - lowest)
-    rows = [_learned(rule, *found[rule.name], target, setting) for rule in rules]
+    rows = [_learned(rule, *records[rule.name], target, setting) for rule in rules]
     rows.sort(key=lambda row: row.time)
     level = tuple(row.rule.name for row in rows if not are_apart(row.times, rows[0].times))
     return ToyResult(task, target, setting.span, tuple(rows), level)
@@ -327,23 +401,21 @@ def _learned(
 ) -> Learned:
     """A rule with its tuned step."""
     in_span = time <= setting.span
-    within = np.where(in_span, loss, np.nan)
+    within_span = np.where(in_span, loss, np.nan)
     ending = np.where(in_span, time, np.nan)  # NaN: no record; a loss of NaN is above the target
     when = np.asarray(
         results.time_to_target(ending, loss, target, interpolate=True, stays=True)
     )  # float64[S, G]
     first = when[:TUNING_SEEDS].max(axis=0)  # it is there, and stays, on every tuning seed
-    lowest = np.nanmin(np.where(np.isfinite(within), within, np.inf), axis=2)
+    lowest = np.nanmin(np.where(np.isfinite(within_span), within_span, np.inf), axis=2)
     lowest = np.median(lowest[:TUNING_SEEDS], axis=0)
-    learns = bool(np.isfinite(lowest).any())
     # The soonest; where none arrives, the lowest loss; among equals the smaller step.
     best = int(np.lexsort((np.arange(len(first)), lowest, first))[0])
-    curve = within[TUNING_SEEDS, best]
     return Learned(
         rule,
-        setting.step_sizes[best] if learns else None,
+        setting.step_sizes[best] if np.isfinite(lowest).any() else None,
         results.at_grid_edge(best, len(setting.step_sizes)),
         when[TUNING_SEEDS:, best],
         time[TUNING_SEEDS, 0],
-        curve,
+        within_span[TUNING_SEEDS, best],
     )
