@@ -19,15 +19,10 @@ from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif import page
 from asyncjax.whatif.advising import Advice, advise
-from asyncjax.whatif.comparing import Comparison, Tell, compare, rows_of, teller
+from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, teller
 from asyncjax.whatif.describing import Description, describe
-from asyncjax.whatif.toys import ToyResults, toy_training
+from asyncjax.whatif.toys import ToyResult, ToyResults, toy_training
 from asyncjax.whatif.words import filled, said
-
-LINE = (
-    "t = time.perf_counter(); grads = jax.block_until_ready(grad(params, batch));"
-    " log.writerow((rank, step, time.perf_counter() - t))"
-)
 
 
 class Words(NamedTuple):
@@ -67,7 +62,7 @@ class Answer:
         names = ("hidden", "remedy", "stamps")
         if self.comparison is not None:
             names = ("headline", "advice", "sentences", "caveats")
-        facts = {"comparison": self.comparison, "learning": self.learning, "line": LINE}
+        facts = {"comparison": self.comparison, "learning": self.learning}
         first, second, *rest = (said(name, description=self.description, **facts) for name in names)
         return Words(first[0], second[0], rest[0], rest[1] if len(rest) > 1 else ())
 
@@ -80,53 +75,33 @@ class Answer:
         return self._filled("page.html.j2").strip() + "\n"
 
     def _filled(self, template: str) -> str:
-        names = ("log", "description", "comparison", "learning", "advice", "words", "command")
-        facts = {name: getattr(self, name) for name in names}
-        return filled(template, page=page, versions=versions(), line=LINE, **facts)
+        facts = _of(self, "log description comparison learning advice words command")
+        return filled(template, page=page, versions=versions(), **facts)
 
     def numbers(self) -> dict[str, Any]:
         """All figures as plain values, as `--json` writes them; times in the unit of the log."""
-        names = ("source", "unit", "notes", "workers")
-        parts = ("sentences", "figures", "spread", "dependence", "outages")
         comparison, learning, advice = self.comparison, self.learning, self.advice
-        return _plain(
-            {
-                "answer": self.words.headline,
-                **{name: getattr(self.words, name) for name in Words._fields[1:]},
-                "log": {name: getattr(self.log, name) for name in names},
-                "description": {
-                    **{name: getattr(self.description, name) for name in parts},
-                    "laws": [
-                        {"law": fit.name}
-                        | {name: getattr(fit, name) for name in ("parameters", "distance")}
-                        | {"p_value": fit.p_value, "bic": fit.bic}
-                        for fit in self.description.fits
-                    ],
-                },
-                "span": comparison and comparison.span,
-                "rules": [
-                    {
-                        "rule": row.rule.name,
-                        "family": row.rule.family,
-                        "call": row.rule.call,
-                        "gain": row.gain,
-                        "told_apart": row.is_told_apart,
-                        "local_steps": row.rule.local_steps,
-                        **row.figures._asdict(),
-                    }
-                    for row in (comparison.rows if comparison else ())
-                ],
-                "learning": learning and [_lesson(lesson) for lesson in learning.lessons],
-                "small_problems": advice
-                and {
-                    "busy": advice.busy,
-                    "lasting": advice.lasting,
-                    "hints": [{"sentence": h.sentence, **h._asdict()} for h in advice.hints],
-                    "notes": advice.notes,
-                },
-                "made": {"command": self.command, "versions": versions()},
-            }
-        )
+        headline, *words = self.words
+        laws = [
+            {"law": fit.name, **_of(fit, "parameters distance p_value bic")}
+            for fit in self.description.fits
+        ]
+        parts = _of(self.description, "sentences figures spread dependence outages")
+        numbers = {
+            "answer": headline,
+            **dict(zip(Words._fields[1:], words, strict=True)),
+            "log": _of(self.log, "source unit notes workers"),
+            "description": parts | {"laws": laws},
+            "span": comparison and comparison.span,
+            "rules": [] if comparison is None else [_rule(row) for row in comparison.rows],
+            "learning": learning and [_lesson(lesson) for lesson in learning.lessons],
+            "small_problems": advice and _of(advice, "busy lasting hints notes"),
+            "made": {"command": self.command, "versions": versions()},
+        }
+        if advice is not None:
+            hints = [{"sentence": hint.sentence, **hint._asdict()} for hint in advice.hints]
+            numbers["small_problems"]["hints"] = hints
+        return _plain(numbers)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page, or the figures if the name of the file ends in ".json".
@@ -149,23 +124,25 @@ class Answer:
         )
 
 
-def _lesson(lesson: Any) -> dict[str, Any]:
-    return {
-        "problem": lesson.task.name,
-        "text": lesson.task.text,
-        "target": lesson.target,
-        "span": lesson.span,
-        "soonest": lesson.level,
-        "surely_sooner": lesson.surely_sooner,
-        "rules": [
-            {
-                "rule": row.rule.name,
-                **{name: getattr(row, name) for name in ("step_size", "at_edge", "time", "times")},
-                "speed_up": [ratio or None for ratio in lesson.speed_up(row.rule.name)],
-            }
-            for row in lesson.rows
-        ],
-    }
+def _of(thing: Any, names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names.split()}
+
+
+def _rule(row: RuleResult) -> dict[str, Any]:
+    named = {"rule": row.rule.name, "family": row.rule.family, "call": row.rule.call}
+    gain = {"gain": row.gain, "told_apart": row.is_told_apart, "local_steps": row.rule.local_steps}
+    return {**named, **gain, **row.figures._asdict()}
+
+
+def _lesson(lesson: ToyResult) -> dict[str, Any]:
+    rules = [
+        {"rule": row.rule.name, **_of(row, "step_size at_edge time times")}
+        | {"speed_up": [ratio or None for ratio in lesson.speed_up(row.rule.name)]}
+        for row in lesson.rows
+    ]
+    sooner = {"soonest": lesson.level, "surely_sooner": lesson.surely_sooner}
+    named = {"problem": lesson.task.name, "text": lesson.task.text}
+    return {**named, **_of(lesson, "target span"), **sooner, "rules": rules}
 
 
 def _plain(value: Any) -> Any:
@@ -250,17 +227,13 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     if description.barrier is not None:
         told("nothing to compare", 1.0)
         return Answer(log, description, None, None, None, command)
-    end = 1.0 if quick else 0.3  # of the whole work, where comparing ends
-    comparison = compare(
-        log, key=key, progress=lambda what, share: told(what, 0.05 + share * (end - 0.05))
-    )
+
+    def part(begin: float, end: float) -> Tell:
+        return lambda what, share: told(what, begin + share * (end - begin))
+
+    comparison = compare(log, key=key, progress=part(0.05, 1.0 if quick else 0.3))
     learning = None
     if not quick:
-        learning = toy_training(
-            log,
-            comparison,
-            key=key,
-            progress=lambda what, share: told(what, end + share * (1 - end)),
-        )
+        learning = toy_training(log, comparison, key=key, progress=part(0.3, 1.0))
     advice = advise(description, comparison, **known)
     return Answer(log, description, comparison, learning, advice, command)

@@ -1,4 +1,18 @@
-"""`python -m asyncjax.whatif`: the answer for a file, as text, as a page, as JSON."""
+"""Which way of training would cope best with your uneven workers?
+
+FILE is a table of how long their jobs (training steps) took: a row a job with the columns
+  worker, step or time, duration          or
+  worker, start, end                      or
+a column a worker, or what `live.to_csv` writes. Names of columns, units in them, separators and the
+order of rows are found out by themselves. The answer is printed, and written as a page.
+
+For example:
+  PROGRAM durations.csv              a minute: whatif.html in this folder
+  PROGRAM durations.csv --quick      sooner: without training small problems
+  PROGRAM --demo llm_sequences       32 workers of a real LLM training job
+  PROGRAM durations.csv --own-labels yes --link free
+                                         what small problems say, of such data and links
+"""
 
 from __future__ import annotations
 
@@ -13,9 +27,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from asyncjax import clocks, traces
+from asyncjax import checks, clocks, traces
 from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.answering import answer
@@ -27,78 +39,58 @@ PROGRAM = "python -m asyncjax.whatif"
 _DEMOS = tuple(
     name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_")) and "spread" not in name
 )
-_ABOUT = """Which way of training would cope best with your uneven workers?
-
-FILE is a table of how long their jobs (training steps) took: a row a job with the columns
-  worker, step or time, duration          or
-  worker, start, end                      or
-a column a worker, or what `live.to_csv` writes. Names of columns, units in them, separators and the
-order of rows are found out by themselves. The answer is printed, and written as a page."""
-_EXAMPLES = """examples:
-  %(program)s durations.csv              a minute: %(page)s in this folder
-  %(program)s durations.csv --quick      sooner: without training small problems
-  %(program)s --demo llm_sequences       32 workers of a real LLM training job
-  %(program)s durations.csv --own-labels yes --link free
-                                         what small problems say, of such data and links"""
-
 _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
-
-# Options: the words for True and for False, and what the help says.
+_READING = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
+# Options by argument of `answer`: their name, the words for True and for False, what the help says.
 _KNOWN = {
     "own_labels": (
+        "own_labels",
         "yes",
         "no",
         "whether some workers, the slow ones, hold labels that the others lack",
     ),
-    "noise": (
+    "noisy": (
+        "noise",
         "high",
         "low",
         "whether noise of gradients is the limit: would twice the rows a gradient halve the"
         " updates?",
     ),
-    "link": ("dear", "free", "whether sending takes as long as a job, or next to nothing"),
+    "dear_link": (
+        "link",
+        "dear",
+        "free",
+        "whether sending takes as long as a job, or next to nothing",
+    ),
 }
+_QUICK = (
+    "only count, train nothing, so no time to a target (reached and not left again): 6 seconds to a"
+    " minute of processor time, more for more workers, jobs and unevenness; how many is said first"
+)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = options(program, _ABOUT, _EXAMPLES % {"page": PAGE, "program": program})
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the table of durations")
-    parser.add_argument(
-        "--demo",
-        choices=_DEMOS,
-        metavar="NAME",
-        help=f"a recording of real workers instead of a file: {', '.join(_DEMOS)}",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="only count, train nothing, so no time to a target (reached and not left again): 6"
-        " seconds to a minute of processor time, more for more workers, jobs and unevenness; how"
-        " many is said first",
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
-    parser.add_argument(
-        "--output", metavar="FOLDER", default=".", help=f"where {PAGE} goes; default: this folder"
-    )
-    known = parser.add_argument_group(
-        "what durations do not tell, for what small problems say of such workers"
-    )
-    for name, (yes, no, words) in _KNOWN.items():
-        option = f"--{name.replace('_', '-')}"
-        known.add_argument(option, choices=(yes, no), help=words)
-    reading = parser.add_argument_group("if columns are not found by themselves")
+    about, _, examples = str(__doc__).replace("PROGRAM", program).partition("For example:")
+    parser = options(program, about.strip(), f"examples:{examples.rstrip()}")
+    add = parser.add_argument
+    add("file", nargs="?", metavar="FILE", help="the table of durations")
+    demos = f"a recording of real workers instead of a file: {', '.join(_DEMOS)}"
+    add("--demo", choices=_DEMOS, metavar="NAME", help=demos)
+    add("--quick", action="store_true", help=_QUICK)
+    add("--json", metavar="FILE", help="also write all figures to this file")
+    where = f"where {PAGE} goes; default: this folder"
+    add("--output", metavar="FOLDER", default=".", help=where)
+    known = "what durations do not tell, for what small problems say of such workers"
+    add = parser.add_argument_group(known).add_argument
+    for name, yes, no, words in _KNOWN.values():
+        add(f"--{name.replace('_', '-')}", choices=(yes, no), help=words)
+    add = parser.add_argument_group("if columns are not found by themselves").add_argument
     for name in _COLUMNS:
-        reading.add_argument(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
-    reading.add_argument("--unit", help="unit of all times, such as s or ms")
-    reading.add_argument(
-        "--drop-invalid", action="store_true", help="leave out rows that cannot be read"
-    )
-    reading.add_argument(
-        "--max-unpacked",
-        type=int,
-        metavar="BYTES",
-        help="what a file packed by gzip may unpack to; default: 200 times its size",
-    )
+        add(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
+    add("--unit", help="unit of all times, such as s or ms")
+    add("--drop-invalid", action="store_true", help="leave out rows that cannot be read")
+    most = "what a file packed by gzip may unpack to; default: 200 times its size"
+    add("--max-unpacked", type=int, metavar="BYTES", help=most)
     return parser
 
 
@@ -117,29 +109,34 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
     if (settings.file is None) == (settings.demo is None):
         raise ValueError("give the FILE of a table or --demo NAME, one of them; --help says more")
+    for module in ("jinja2", "matplotlib"):
+        checks.extra(module, "whatif")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         log = demo(settings.demo) if settings.demo else _read(settings)
-        page = _place(settings.output, PAGE)
-        figures = None if settings.json is None else _json(settings.json)
-        files = (settings.file, settings.json, settings.output)
+        page = Path(settings.output) / PAGE
+        page.parent.mkdir(parents=True, exist_ok=True)
+        if settings.json is not None and Path(settings.json).suffix != ".json":
+            raise ValueError(f"--json must name a file that ends in .json, got {settings.json!r}")
         if settings.quick and barrier_of(log) is None:
-            print(_cost(log), file=sys.stderr, flush=True)
-        found = answer(
+            cost = f"about {seconds_of(log):.0f} seconds of processor time"
+            size = f"{log.n_workers} workers and {log.n_jobs:,} jobs"
+            print(f"asyncjax.whatif: {cost} for {size}", file=sys.stderr, flush=True)
+        known = {key: getattr(settings, name) for key, (name, *_) in _KNOWN.items()}
+        told = answer(
             log,
             quick=settings.quick,
-            own_labels=_said(settings, "own_labels"),
-            noisy=_said(settings, "noise"),
-            dear_link=_said(settings, "link"),
             progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-            command=retyped(program, given, files),
+            command=retyped(program, given, (settings.file, settings.json, settings.output)),
+            **{key: word and word == _KNOWN[key][1] for key, word in known.items()},
         )
-    found.save(page)
-    if figures is not None:
-        found.save(figures)
-    print(plain(found.text(), lines=True))
+        told.save(page)
+        if settings.json:
+            told.save(settings.json)
+        text = told.text()
+    print(plain(text, lines=True))
     if log.columns:
-        notes = () if found.comparison is None else log.notes  # else they are in the answer
+        notes = () if told.comparison is None else log.notes  # else they are in the answer
         print(f"\ncolumns: {log.columns}", *(f"note: {note}" for note in notes), sep="\n")
     print(plain(f"\npage: {page}", lines=True))
     if settings.json:
@@ -156,10 +153,8 @@ def demo(name: str) -> Log:
         (4, 'seconds')
     """
     known = clocks.recording(name)
-    rows = tuple(np.asarray(row, np.float64) for row in known.durations)
-    return Log(
-        workers=tuple(map(str, range(len(rows)))),
-        durations=rows,
+    return replace(
+        traces.read_log(known.durations),
         unit="seconds" if known.unit == "seconds" else "time units",
         source=f"the recording '{name}' ({known.source}, {known.licence})",
         notes=(f"{known.citation}; changes: {known.changes}",),
@@ -167,8 +162,7 @@ def demo(name: str) -> Log:
 
 
 def _read(settings: argparse.Namespace) -> Log:
-    names = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
-    log = traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+    log = traces.read_log(settings.file, **{name: getattr(settings, name) for name in _READING})
     return replace(
         log,
         workers=tuple(map(plain, log.workers)),
@@ -200,34 +194,6 @@ def _in_options(sentence: str) -> str:
     )
     sentence = re.sub(rf"(--(?:{names}) \S+), (?=--)", r"\1 ", sentence)
     return sentence.replace("max_unpacked", "--max-unpacked").replace("----", "--")
-
-
-def _cost(log: Log) -> str:
-    """How long it will take."""
-    return (
-        f"asyncjax.whatif: about {seconds_of(log):.0f} seconds of processor time for"
-        f" {log.n_workers} workers and {log.n_jobs:,} jobs"
-    )
-
-
-def _said(settings: argparse.Namespace, name: str) -> bool | None:
-    """What a person knows; None where nothing was said."""
-    word = getattr(settings, name)
-    return None if word is None else word == _KNOWN[name][0]
-
-
-def _place(folder: str, name: str) -> Path:
-    """The file in its folder, which is made."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    return place / name
-
-
-def _json(name: str) -> Path:
-    place = Path(name)
-    if place.suffix != ".json":
-        raise ValueError(f"--json must name a file that ends in .json, got {name!r}")
-    return place
 
 
 def _bar() -> Callable[[str, float], None]:

@@ -65,8 +65,7 @@ class Rule:
     """A way of training, as far as it decides who works when."""
 
     name: str  # what tables and pictures call it
-    family: str  # the idea that it is a case of
-    text: str  # what it does, a sentence without a full stop
+    family: str  # the idea that it is a case of, which the page tells
     call: str  # how the trace is made with this library, a line of Python
     make: Make
     local_steps: int = 1  # gradient steps of a job; each counts as a gradient
@@ -78,10 +77,6 @@ def rules_for(n: int, usual: float) -> tuple[Rule, ...]:
 
     Counts are shares of n, so that tables for four workers and for a hundred read alike; what comes
     out twice (half of two workers is one) is there once.
-
-    Example:
-        >>> [rule.name for rule in rules_for(2, 1.0)][:4]
-        ['synchronous', 'fastest 1 of 2', 'quorum of 1 + 0.25 of a job', 'adaptive deadline']
     """
     unique: dict[str, Rule] = {}
     for rule in (*_rounds(n), *_deadlines(n, usual), *_arriving(n), *_local(n)):
@@ -96,31 +91,30 @@ def _part(name: str, *values: Any, **named: Any) -> tuple[str, Any]:
     return f"traces.{name}({', '.join(written)})", getattr(traces, name)(*values, **named)
 
 
-def _asynchronous(name: str, family: str, text: str, **options: Any) -> Rule:
-    """A rule of a server that handles arrivals one by one, of parts, `load`, and words."""
-    stops = options.pop("stops", False)
-    parts = {key: part for key, (_, part) in options.items() if key != "load"}
+def _asynchronous(
+    name: str, family: str, *, load: int = 1, stops: bool = False, **parts: tuple[str, Any]
+) -> Rule:
+    """A rule of a server that handles arrivals one by one, of parts as they are written."""
+    arguments = {key: part for key, (_, part) in parts.items()}
 
     def make(clock: Clock, n_updates: int, key: jax.Array) -> EventTrace:
-        return traces.asynchronous(clock, n_updates=n_updates, key=key, **parts)
+        return traces.asynchronous(clock, n_updates=n_updates, key=key, **arguments)
 
-    written = "".join(f", {key}={words}" for key, (words, _) in options.items())
-    written += ", key=key" if "dispatch" in options else ""
-    load = int(options.get("load", (1, 1))[1])
-    return Rule(
-        name, family, text, f"traces.asynchronous(clock, n_updates=T{written})", make, load, stops
-    )
+    written = [f"{key}={words}" for key, (words, _) in parts.items()]
+    written += [f"load={load}"] * (load > 1) + ["key=key"] * ("dispatch" in parts)
+    call = ", ".join(["traces.asynchronous(clock, n_updates=T", *written])
+    return Rule(name, family, f"{call})", make, load, stops)
 
 
-def _synchronous(name: str, family: str, text: str, n: int, k: int, load: int = 1) -> Rule:
+def _synchronous(name: str, family: str, n: int, k: int, load: int = 1) -> Rule:
     """Rounds of the fastest k of n."""
 
     def make(clock: Clock, n_updates: int, key: jax.Array) -> EventTrace:
         return traces.synchronous(clock, k=k, n_updates=n_updates, key=key)
 
-    written = f", load={load}" if load > 1 else ""
+    written = f", load={load}" * (load > 1)
     call = f"traces.synchronous(clock, k={k}, n_updates=T{written})"
-    return Rule(name, family, text, call, make, load, k < n)
+    return Rule(name, family, call, make, load, k < n)
 
 
 def _share(n: int, share: float) -> int:
@@ -129,103 +123,52 @@ def _share(n: int, share: float) -> int:
 
 def _rounds(n: int) -> Iterator[Rule]:
     """Everybody, all but a few, three quarters, half."""
-    yield _synchronous(SYNCHRONOUS, SYNCHRONOUS, "rounds that wait for all", n, n)
-    spare = max(1, round(n / 16))
-    counts = {}
-    if n - spare > _share(n, 0.75):
-        counts[n - spare] = f"{spare} backup worker{'s' if spare > 1 else ''}", "backup workers"
-    for k in (_share(n, 0.75), _share(n, 0.5)):
+    yield _synchronous(SYNCHRONOUS, SYNCHRONOUS, n, n)
+    spare, most, half = max(1, round(n / 16)), _share(n, 0.75), _share(n, 0.5)
+    if n - spare > most:
+        name = f"{spare} backup worker{'s' if spare > 1 else ''}"
+        yield _synchronous(name, "backup workers", n, n - spare)
+    for k in (most, half):
         if k < n:
-            counts[k] = f"fastest {k} of {n}", "fastest k"
-    for k, (name, family) in counts.items():
-        yield _synchronous(
-            name, family, f"rounds that wait for {k} of {n} and stop the others", n, k
-        )
+            yield _synchronous(f"fastest {k} of {n}", "fastest k", n, k)
 
 
 def _deadlines(n: int, usual: float) -> Iterator[Rule]:
     """Half of the workers and a little patience; the deadline that jobs usually keep."""
-    half, late = _share(n, 0.5), "whoever is late is heard in a later update"
-    yield _asynchronous(
-        f"quorum of {half} + {_GRACE:g} of a job",
-        "deadline",
-        f"waits for {half}, then {_GRACE:g} of a usual job longer; {late}",
-        collect=_part("grace_period", float(f"{_GRACE * usual:.3g}"), quorum=half),
-    )
-    yield _asynchronous(
-        "adaptive deadline",
-        "deadline",
-        f"waits until the median of recent jobs and {_DEADLINE} median deviations have passed;"
-        f" {late}",
-        collect=_part("adaptive_deadline", _DEADLINE, quorum=half),
-    )
+    half, wait = _share(n, 0.5), float(f"{_GRACE * usual:.3g}")
+    grace = _part("grace_period", wait, quorum=half)
+    yield _asynchronous(f"quorum of {half} + {_GRACE:g} of a job", "deadline", collect=grace)
+    deadline = _part("adaptive_deadline", _DEADLINE, quorum=half)
+    yield _asynchronous("adaptive deadline", "deadline", collect=deadline)
 
 
 def _arriving(n: int) -> Iterator[Rule]:
     """Rules that do not wait for rounds."""
-    on_arrival = "every gradient is applied on arrival"
+    family, start = "stale synchronous parallel", ('"start"', "start")
     for bound in (1, 4, 16):
-        yield _asynchronous(
-            f"SSP {bound} ahead",
-            "stale synchronous parallel",
-            f"{on_arrival}; nobody gets more than {bound} jobs ahead of the slowest",
-            gate=_part("lead_at_most", bound),
-            read=('"start"', "start"),
-        )
-    yield _asynchronous(PURE, PURE, f"{on_arrival} and its worker goes on at once")
+        gate = _part("lead_at_most", bound)
+        yield _asynchronous(f"SSP {bound} ahead", family, gate=gate, read=start)
+    yield _asynchronous(PURE, PURE)
     for b in (_share(n, 0.25), _share(n, 0.5), n):
         if b > 1:
-            yield _asynchronous(
-                f"buffered {b}",
-                "buffered",
-                f"an update takes the mean of the next {b} gradients, workers go on at once",
-                collect=_part("buffered", b),
-            )
+            yield _asynchronous(f"buffered {b}", "buffered", collect=_part("buffered", b))
     for threshold, stop in ((n, {}), (2 * n, {}), (n, {"cancel": True})):
-        yield _asynchronous(
-            f"Ringmaster under {threshold} old" + " (stops)" * bool(stop),
-            "Ringmaster",
-            f"as pure, but a gradient that {threshold} or more updates have overtaken is"
-            f" {'stopped' if stop else 'thrown away'}",
-            collect=_part("ringmaster", threshold, **stop),
-            stops=bool(stop),
-        )
-    yield _asynchronous(
-        "Ringleader",
-        "Ringleader",
-        "an update takes the latest gradients of every worker, so all count alike",
-        collect=_part("ringleader"),
-    )
-    yield _asynchronous(
-        "shuffled",
-        "shuffled",
-        f"{on_arrival}; jobs go to all workers in turn, in random order, and queue at the slow"
-        " ones",
-        dispatch=_part("shuffled"),
-    )
+        name = f"Ringmaster under {threshold} old" + " (stops)" * len(stop)
+        collect = _part("ringmaster", threshold, **stop)
+        yield _asynchronous(name, "Ringmaster", collect=collect, stops=bool(stop))
+    yield _asynchronous("Ringleader", "Ringleader", collect=_part("ringleader"))
+    yield _asynchronous("shuffled", "shuffled", dispatch=_part("shuffled"))
 
 
 def _local(n: int) -> Iterator[Rule]:
     """Several steps between two exchanges."""
-    text = "every worker makes {} steps of its own, {}"
     for steps in (4, 16):
-        words = text.format(steps, "then rounds that wait for all")
-        yield _synchronous(f"{steps} local steps (synchronous)", "local steps", words, n, n, steps)
-    words = text.format(4, "what comes is applied on arrival")
-    yield _asynchronous("4 local steps (asynchronous)", "local steps", words, load=("4", 4))
+        yield _synchronous(f"{steps} local steps (synchronous)", "local steps", n, n, steps)
+    yield _asynchronous("4 local steps (asynchronous)", "local steps", load=4)
 
 
 def clock_of(rows: Rows, local_steps: int = 1) -> Clock:
-    """The clock that replays rows, each from its beginning again when it ends.
-
-    A job of H local steps lasts as long as H durations that follow each other.
-
-    Example:
-        >>> import numpy as np
-        >>> clock = clock_of([np.array([1.0, 2.0]), np.array([3.0])], local_steps=2)
-        >>> clock.durations(None, 2).tolist()
-        [[3.0, 3.0], [6.0, 6.0]]
-    """
+    """The clock that replays rows round and round; a job of H local steps lasts H durations."""
     if local_steps > 1:  # over as many passes through the row
         rows = [np.tile(row, local_steps).reshape(len(row), -1).sum(axis=1) for row in rows]
     room = 1 << (max(map(len, rows)) - 1).bit_length()  # few lengths, so few compilations
@@ -239,19 +182,7 @@ def clock_of(rows: Rows, local_steps: int = 1) -> Clock:
 
 
 def redrawn(rows: Rows, key: jax.Array, *, share: float = 1.0) -> list[np.ndarray]:
-    """Draws rows anew, in about sqrt(k) blocks of sqrt(k) jobs, circular.
-
-    Args:
-        rows: The recorded durations.
-        key: Typed key.
-        share: Of the blocks, how many are drawn: 0.25 makes rows of a quarter of the length.
-
-    Example:
-        >>> import jax, numpy as np
-        >>> drawn = redrawn([np.arange(1.0, 101.0)] * 2, jax.random.key(0))
-        >>> len(drawn[0]), bool((drawn[0] == drawn[1]).all())
-        (100, True)
-    """
+    """Draws a share of rows anew, in about sqrt(k) blocks of sqrt(k) jobs, circular."""
     n_blocks = max(1, round(max(map(len, rows)) ** 0.5))
     taken = max(1, min(n_blocks, round(share * n_blocks)))
     begins = np.asarray(jax.random.uniform(key, (taken,)), np.float64)
@@ -294,20 +225,8 @@ def figures_of(
 ) -> Figures:
     """Counts a trace from its beginning to the last update within a span, or to the first.
 
-    To an update, since what is under way at another moment would count for some rules only.
-
-    Args:
-        trace: A trace with starts that lasts a little longer than `span`.
-        span: Time units.
-        recorded: int[n], how many durations each worker has in the log.
-        local_steps: Gradients of a job.
-
-    Example:
-        >>> from asyncjax import clocks, traces
-        >>> trace = traces.asynchronous(clocks.constant([1.0, 4.0]), n_updates=10)
-        >>> figures = figures_of(trace, 8.0, np.array([8, 2]))
-        >>> figures.gradients_per_time, figures.heard.tolist(), figures.idle
-        (1.25, [1.6, 0.4], 0.0)
+    To an update, since what is under way at another moment would count for some rules only. The
+    trace lasts a little longer; `recorded` is how many durations each worker has in the log.
     """
     n = len(recorded)
     updates = max(1, int(np.count_nonzero(trace.update_time <= span * (1 + _ROUNDING))))
@@ -378,17 +297,6 @@ class Interval(NamedTuple):
     high: float
 
 
-def is_apart(first: Interval, second: Interval) -> bool:
-    """Whether two intervals do not overlap.
-
-    Example:
-        >>> is_apart(Interval(1.5, 1.4, 1.6), Interval(1.0, 1.0, 1.0))
-        True
-    """
-    room = 1 + _LEVEL
-    return first.low > second.high * room or first.high * room < second.low
-
-
 class RuleResult(NamedTuple):
     """A rule, what it did, and what it gains."""
 
@@ -399,7 +307,7 @@ class RuleResult(NamedTuple):
     @property
     def is_told_apart(self) -> bool:
         """Whether its difference to synchronous rounds is significant."""
-        return is_apart(self.gain, Interval(1.0, 1.0, 1.0))
+        return self.gain.low > 1 + _LEVEL or self.gain.high * (1 + _LEVEL) < 1
 
     @property
     def is_worth_it(self) -> bool:
@@ -439,12 +347,6 @@ class Comparison:
     draws: int
     notes: tuple[str, ...]
 
-    @property
-    def order(self) -> list[str]:
-        """Names of the rules in the order in which `rules_for` has them."""
-        usual = 1.0  # names do not depend on it
-        return [rule.name for rule in rules_for(len(self.workers), usual)]
-
     def of(self, name: str) -> RuleResult:
         """The row of a rule."""
         return row_of(self.rows, name, "comparison")
@@ -469,17 +371,6 @@ class Comparison:
         """Pure asynchronous training if it is level with the largest gain, or that."""
         first, pure = self.plain[0], self.of(PURE)
         return pure if first.gain.value <= _SAME * pure.gain.value else first
-
-    @property
-    def fair(self) -> list[RuleResult]:
-        """Rules that hear all workers alike, synchronous rounds and local steps apart."""
-        return [row for row in self.plain if row.hears_all and row.rule.name != SYNCHRONOUS]
-
-    @property
-    def fresh(self) -> list[RuleResult]:
-        """Rules without any staleness, synchronous rounds and local steps apart."""
-        rows = [row for row in self.plain if row.figures.staleness_longest == 0]
-        return [row for row in rows if row.rule.name != SYNCHRONOUS]
 
     @property
     def leading(self) -> list[RuleResult]:
@@ -565,15 +456,7 @@ def rows_of(log: Log) -> tuple[list[np.ndarray], tuple[str, ...]]:
 
 
 def seconds_of(log: Log) -> float:
-    """Processor time of `compare` and a page, about, as measured on one machine, in seconds.
-
-    It grows with the gradients that workers who never wait make in the span and in the drawn logs.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> round(seconds_of(traces.read_log(np.ones((10, 1000)))))
-        9
-    """
+    """Processor time of `compare` and a page, about, as measured on one machine, in seconds."""
     rows, _ = rows_of(log)
     gradients = _span(rows)[0] * _rate(rows)
     share = min(1.0, _DRAWN / log.n_jobs)
@@ -589,10 +472,7 @@ def played(rule: Rule, rows: Rows, span: float, key: jax.Array) -> Figures:
 def trace_of(
     rule: Rule, rows: Rows, span: float, key: jax.Array, *, n_updates: int = 64
 ) -> EventTrace:
-    """The trace of a rule on these durations, a little longer than the span.
-
-    So that all updates at its very end are there, of which there may be many at once.
-    """
+    """The trace of a rule, a little longer than the span, so that all updates at its end are in."""
     clock, until = clock_of(rows, rule.local_steps), span * (1 + _ROUNDING)
     return traces.lasting(lambda count: [rule.make(clock, count, key)], until, n_updates=n_updates)[
         0
@@ -614,12 +494,7 @@ def _rate(rows: Rows) -> float:
 
 
 def _plain(rows: Rows) -> float:
-    """What the whole log says of never waiting: its rate over that of rounds.
-
-    Example:
-        >>> _plain([np.array([1.0, 1.0]), np.array([1.0, 3.0])])
-        1.5
-    """
+    """What the whole log says of never waiting: its rate over that of rounds."""
     longest = max(map(len, rows))
     rounds = reduce(np.maximum, (np.resize(row, longest) for row in rows))
     return float(_rate(rows) * rounds.mean() / len(rows))

@@ -37,8 +37,9 @@ the fewest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -77,14 +78,7 @@ class Aligned(NamedTuple):
 
 
 def aligned(log: Log) -> Aligned:
-    """Puts the workers of a log side by side.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> side = aligned(traces.read_log({"a": [1.0, 1.0, 1.0], "b": [1.0, 1.0]}))
-        >>> side.values.tolist(), side.by
-        ([[0.0, 0.0], [0.0, 0.0]], 'job')
-    """
+    """Puts the workers of a log side by side."""
     logs = [np.log(row) for row in log.durations]
     by, table = "step", _by_step(log, logs)
     if table is None:
@@ -144,26 +138,15 @@ class Figures(NamedTuple):
 
 
 def figures_of(log: Log) -> Figures:
-    """Figures of every worker of a log.
+    """Figures of every worker of a log."""
 
-    Example:
-        >>> from asyncjax import traces
-        >>> figures = figures_of(traces.read_log({"a": [1.0, 1.0], "b": [2.0], "c": [4.0, 8.0]}))
-        >>> figures.mean, figures.relative
-        (array([1., 2., 6.]), array([0.5, 1. , 3. ]))
-    """
-    rows = log.durations
-    mean = np.array([row.mean() for row in rows])
-    return Figures(
-        jobs=np.array([len(row) for row in rows]),
-        mean=mean,
-        median=np.array([np.median(row) for row in rows]),
-        cv=np.array([row.std() for row in rows]) / mean,
-        quantiles=np.stack([np.quantile(row, QUANTILES) for row in rows]),
-        longest=np.array([row.max() for row in rows]),
-        relative=mean / np.median(mean),
-        busy=log.utilisation,
-    )
+    def each(of: Callable[..., Any]) -> np.ndarray:
+        return np.array([of(row) for row in log.durations])
+
+    mean, quantiles = each(np.mean), each(lambda row: np.quantile(row, QUANTILES))
+    spread, relative = each(np.std) / mean, mean / np.median(mean)
+    parts = each(len), mean, each(np.median), spread, quantiles, each(np.max), relative
+    return Figures(*parts, log.utilisation)
 
 
 class Spread(NamedTuple):
@@ -192,16 +175,7 @@ class Spread(NamedTuple):
 
 
 def spread_of(log: Log, side: Aligned, rng: np.random.Generator) -> Spread:
-    """Splits the variance of a log, and says who is slow for good.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> rng = np.random.default_rng(0)
-        >>> log = traces.read_log(rng.gamma(50.0, [[0.02]] * 4 + [[0.06]], (5, 400)))
-        >>> spread = spread_of(log, aligned(log), rng)
-        >>> spread.for_good.tolist(), spread.between > 0.9, spread.p_value
-        ([0, 0, 0, 0, 1], True, 0.001)
-    """
+    """Splits the variance of a log, and says who is slow for good."""
     n, moments = side.values.shape
     count = next((blocks for least, blocks in _BLOCKS if moments >= least), 0)
     apart = side.values - np.median(side.values, axis=0)
@@ -246,12 +220,7 @@ def _in_time(table: np.ndarray) -> float:
 
 
 def _holm(p_values: np.ndarray) -> np.ndarray:
-    """Corrected for as many tests as there are.
-
-    Example:
-        >>> _holm(np.array([0.01, 0.9, 0.02]))
-        array([0.03, 0.9 , 0.04])
-    """
+    """Corrected for as many tests as there are."""
     order = np.argsort(p_values)
     factors = len(p_values) - np.arange(len(p_values))
     corrected = np.empty(len(p_values))
@@ -282,17 +251,7 @@ class Dependence(NamedTuple):
 
 
 def dependence_of(log: Log, side: Aligned, rng: np.random.Generator) -> Dependence:
-    """Correlations within and across workers.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> rng = np.random.default_rng(1)
-        >>> shocks = rng.exponential(1.0, 300)
-        >>> log = traces.read_log(1.0 + shocks + 0.1 * rng.exponential(1.0, (4, 300)))
-        >>> dependence = dependence_of(log, aligned(log), rng)
-        >>> dependence.common > 0.9, dependence.p_common, dependence.p_lag_one > 0.01
-        (True, 0.005, True)
-    """
+    """Correlations within and across workers."""
     lags = [_autocorrelations(np.log(row)) for row in log.durations]
     lag_one = np.array([row[0] if len(row) else np.nan for row in lags])
     jobs = np.array([len(row) for row in log.durations], float)
@@ -326,11 +285,7 @@ def _memory(correlations: np.ndarray) -> float:
 
 
 def _common(table: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-    """Mean correlation of pairs of rows, and p that it is chance.
-
-    The moments of each worker are shifted as a whole, round and round, by a random number: what it
-    remembers stays, what it shares with others goes.
-    """
+    """Mean correlation of pairs of rows, and p that it is chance, of rows that are shifted."""
     apart = table - table.mean(axis=1, keepdims=True)
     deviation = apart.std(axis=1, keepdims=True)
     scaled = (apart / np.maximum(deviation, 1e-300))[deviation[:, 0] > 1e-10]
@@ -363,15 +318,9 @@ class Outages(NamedTuple):
     is_known: bool  # whether starts are known, and gaps so seen
 
     def clock(self, clock: Clock, span: float) -> Clock:
-        """The clock with these outages: exponential times of work and of standstill.
+        """A clock with these outages of a log of this span: exponential times of work and absence.
 
-        Args:
-            clock: How long jobs take, of all workers.
-            span: How long the log lasts.
-
-        Returns:
-            A clock whose workers are away as often and as long as these were, each its own share;
-            `clock` itself if nobody was.
+        Each worker is away as often and as long as it was; `clock` itself if nobody was.
         """
         if not len(self.worker):
             return clock
@@ -383,17 +332,7 @@ class Outages(NamedTuple):
 
 
 def outages_of(log: Log) -> Outages:
-    """Finds the outages and stalls of a log.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> rows = [{"start": t, "seconds": 1.0} for t in (0, 1, 2, 3, 40, 41)]
-        >>> outages = outages_of(traces.read_log(rows))
-        >>> outages.begin, outages.length
-        (array([4.]), array([36.]))
-        >>> outages_of(traces.read_log([("a", t) for t in [1.0] * 19 + [30.0]])).stall_factor
-        array([30.])
-    """
+    """Finds the outages and stalls of a log."""
     away, stalls = np.zeros((0, 3)), np.zeros((0, 4))
     n, share = log.n_workers, np.full(log.n_workers, np.nan)
     for worker, row in enumerate(log.durations):
@@ -426,17 +365,7 @@ class Barrier(NamedTuple):
 
 
 def barrier_of(log: Log) -> Barrier | None:
-    """What hides the unevenness of a log; None: its durations were measured, or stamps lie apart.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> rows = [{"rank": i, "end": t + 0.01 * i} for i in range(3) for t in (1, 3, 4, 6, 9)]
-        >>> barrier = barrier_of(traces.read_log(rows))
-        >>> round(barrier.spread, 3), barrier.step
-        (0.02, 2.0)
-        >>> barrier_of(traces.read_log({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]})) is None
-        True
-    """
+    """What hides how uneven workers are; None: durations were measured, or stamps lie apart."""
     if log.stamps is None or log.n_workers < 2 or min(map(len, log.stamps)) < _STAMPS:
         return None
     stamps = [np.sort(row) for row in log.stamps]
@@ -549,13 +478,6 @@ def describe(log: Log, *, seed: int = 0) -> Description:
     instance("log", log, Log, "a log, as traces.read_log makes it")
     rng = np.random.default_rng(whole("seed", seed, 0))
     side = aligned(log)
-    return Description(
-        log,
-        side.by,
-        figures_of(log),
-        spread_of(log, side, rng),
-        dependence_of(log, side, rng),
-        outages_of(log),
-        fits_of(log, rng),
-        barrier_of(log),
-    )
+    spread, dependence = spread_of(log, side, rng), dependence_of(log, side, rng)
+    parts = figures_of(log), spread, dependence, outages_of(log), fits_of(log, rng)
+    return Description(log, side.by, *parts, barrier_of(log))

@@ -181,16 +181,7 @@ class Fit(NamedTuple):
 def fits_of(log: Log, rng: np.random.Generator) -> tuple[Fit, ...]:
     """Fits every law to the durations of a log, the best first.
 
-    Workers are independent of each other in these laws, and jobs of those before; only in `markov`
-    (two speeds) jobs remember.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> rng = np.random.default_rng(0)
-        >>> log = traces.read_log(rng.lognormal(0.0, 0.5, (3, 200)))
-        >>> fits = fits_of(log, rng)
-        >>> fits[0].name, fits[0].p_value > 0.05, fits[1].p_value < 0.1
-        ('lognormal', True, True)
+    Workers and jobs are independent in these laws; only in `markov` (two speeds) jobs remember.
     """
     rows = list(log.durations)
     spread = [float(row.std() / row.mean()) for row in rows]
@@ -263,16 +254,9 @@ def _two_speeds(rows: list[np.ndarray]) -> tuple[Fit, float]:
 
 
 def two_speeds(x: np.ndarray) -> tuple[Parameters, Parameters, float]:
-    """A worker that is fast for a while and slow for a while, float64[J].
+    """Parameters of `clocks.markov` for durations float64[J], their errors, the share they explain.
 
-    Returns:
-        The parameters of `clocks.markov`, their standard errors (of the means of two groups, and of
-        two shares), and the share of the variance of log durations that the speeds explain.
-
-    Example:
-        >>> speeds, _, share = two_speeds(np.array([1.0, 1.0, 5.0, 5.0, 1.0, 1.0, 1.0, 5.0, 1.0]))
-        >>> {name: round(float(value), 3) for name, value in speeds.items()}, share
-        ({'fast': 1.0, 'slow': 5.0, 'to_slow': 0.4, 'to_fast': 0.667}, 1.0)
+    The share is of the variance of log durations; errors are standard errors.
     """
     logs = np.sort(np.log(x))
     jobs, total, share = len(x), float(logs.var()), 0.0

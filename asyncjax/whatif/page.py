@@ -6,7 +6,6 @@ Pictures are figures of matplotlib, drawn as `results.plots` draws, and stand in
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from asyncjax.results import Column, Series, Spread, Table, as_html, as_text, plots
+from asyncjax import results
+from asyncjax.results import Spread, Table, plots
 from asyncjax.results.plots import style
 from asyncjax.traces.log_reader.log import Log
-from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rule, RuleResult, trace_of
+from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rule, trace_of
 from asyncjax.whatif.describing import Description
 from asyncjax.whatif.toys import ToyResult
 from asyncjax.whatif.words import percent, speed
@@ -31,22 +31,17 @@ _COLOURS = {"good": "#0072B2", "bad": "#D55E00", "base": "#8B9299", "empty": "#E
 _LEFT = ("rule", "worker", "law", "verdict")  # columns of words
 
 
-def _table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> Table:
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table of rows by heading."""
-    columns = [Column(heading, right=heading not in _LEFT) for heading in rows[0]]
-    return Table(columns, [tuple(row.values()) for row in rows], caption)
+    columns = [results.Column(heading, right=heading not in _LEFT) for heading in rows[0]]
+    return Table(columns, [tuple(row.values()) for row in rows])
 
 
 def text_of(table: Table, headings: Sequence[str], caption: str = "") -> str:
     """A table for a terminal, of these columns alone."""
     places = [i for i, column in enumerate(table.columns) if column.heading in headings]
     rows = [tuple(row[i] for i in places) for row in table.rows]
-    return as_text(Table([table.columns[i] for i in places], rows, caption))
-
-
-def html_of(table: Table) -> str:
-    """A table for the page, without its caption."""
-    return as_html(Table(table.columns, table.rows))
+    return results.as_text(Table([table.columns[i] for i in places], rows, caption))
 
 
 def _unit(log: Log, unit: str) -> str:
@@ -55,33 +50,27 @@ def _unit(log: Log, unit: str) -> str:
 
 def rule_table(comparison: Comparison, log: Log) -> Table:
     """A row a rule, the largest gain first."""
-    unit = _unit(log, "1/s") or " [per time unit]"
-    return _table(
-        [
+    rows, unit = [], _unit(log, "1/s") or " [per time unit]"
+    for row in comparison.rows:
+        rule, figures, gain = row
+        level = row.is_told_apart or rule.name == SYNCHRONOUS
+        rows.append(
             {
-                "rule": row.rule.name,
-                "times the gradients": f"{row.gain.value:.2f}",
-                "interval": f"{row.gain.low:.2f}–{row.gain.high:.2f}"
-                + ("" if row.is_told_apart or row.rule.name == SYNCHRONOUS else " ~"),
-                f"gradients{unit}": row.figures.gradients_per_time,
-                f"updates{unit}": row.figures.updates_per_time,
-                "idle": percent(row.figures.idle),
-                "wasted": percent(row.figures.wasted),
-                "staleness, mean": f"{row.figures.staleness_mean:.1f}",
-                "99 %": int(row.figures.staleness_late),
-                "longest": row.figures.staleness_longest,
-                "least heard": f"{row.figures.heard.min():.2f}",
-                "misplaced": percent(row.figures.misplaced),
+                "rule": rule.name,
+                "times the gradients": f"{gain.value:.2f}",
+                "interval": f"{gain.low:.2f}–{gain.high:.2f}{'' if level else ' ~'}",
+                f"gradients{unit}": figures.gradients_per_time,
+                f"updates{unit}": figures.updates_per_time,
+                "idle": percent(figures.idle),
+                "wasted": percent(figures.wasted),
+                "staleness, mean": f"{figures.staleness_mean:.1f}",
+                "99 %": int(figures.staleness_late),
+                "longest": figures.staleness_longest,
+                "least heard": f"{figures.heard.min():.2f}",
+                "misplaced": percent(figures.misplaced),
             }
-            for row in comparison.rows
-        ],
-        "Times the gradients: gradients that enter an update, a time unit, over those of"
-        " synchronous rounds, and the interval; ~ behind it: no significant difference to"
-        " synchronous. Idle, wasted: shares of the workers' time. Staleness: updates between the"
-        " model a gradient was computed at and the update it enters. Least heard: weight of the"
-        " worker who counts least, over a fair share; 1 is fair. Misplaced: share of the weight"
-        " that the wrong workers have; 0 is fair.",
-    )
+        )
+    return _table(rows)
 
 
 def lesson_table(lesson: ToyResult, log: Log) -> Table:
@@ -89,60 +78,52 @@ def lesson_table(lesson: ToyResult, log: Log) -> Table:
     rows = []
     for place, row in enumerate(lesson.rows):
         value, low, high = lesson.speed_up(row.rule.name)
-        no_difference = "no significant difference to the soonest"
-        later = no_difference if row.rule.name in lesson.level else "later"
-        edge = " (end of the grid)" if row.at_edge else ""
+        step = "diverges" if row.step_size is None else f"{row.step_size:.3g}"
+        is_level = row.rule.name in lesson.level
+        other = "no significant difference to the soonest" if is_level else "later"
         rows.append(
             {
                 "rule": row.rule.name,
                 f"time to the target{_unit(log, 's')}": row.time,
                 "as fast as synchronous": speed(value),
-                "over seeds": speed(low) if high == 0 else f"{speed(low)}–{speed(high)}",
-                "step size": "diverges" if row.step_size is None else f"{row.step_size:.3g}{edge}",
-                "verdict": later if place else "soonest",
+                "over seeds": f"{speed(low)}–{speed(high)}" if high else speed(low),
+                "step size": step + " (end of the grid)" * (row.at_edge and step != "diverges"),
+                "verdict": other if place else "soonest",
             }
         )
-    return _table(rows, f"{lesson.task.text[0].upper()}{lesson.task.text[1:]}.")
+    return _table(rows)
 
 
 def worker_table(description: Description) -> Table:
     """A row a worker, the slowest first."""
-    figures, unit = description.figures, _unit(description.log, "s")
-    verdicts = {1: "slow for good", -1: "fast for good", 0: ""}
-    return _table(
-        [
+    figures, unit, rows = description.figures, _unit(description.log, "s"), []
+    for i in np.argsort(-figures.mean, kind="stable"):
+        rows.append(
             {
-                "worker": description.log.workers[place],
-                "jobs": int(figures.jobs[place]),
-                f"mean{unit}": float(figures.mean[place]),
-                f"median{unit}": float(figures.median[place]),
-                f"longest{unit}": float(figures.longest[place]),
-                "variation": f"{figures.cv[place]:.2f}",
-                "mean over the median worker's": f"{figures.relative[place]:.2f}",
-                "verdict": verdicts[int(description.spread.for_good[place])],
+                "worker": description.log.workers[i],
+                "jobs": int(figures.jobs[i]),
+                f"mean{unit}": float(figures.mean[i]),
+                f"median{unit}": float(figures.median[i]),
+                f"longest{unit}": float(figures.longest[i]),
+                "variation": f"{figures.cv[i]:.2f}",
+                "mean over the median worker's": f"{figures.relative[i]:.2f}",
+                "verdict": ("", "slow for good", "fast for good")[description.spread.for_good[i]],
             }
-            for place in np.argsort(-figures.mean, kind="stable")
-        ],
-        "Variation: standard deviation over mean of the worker's own durations. Verdict: slow or"
-        " fast for good where that is more than chance and more than a tenth.",
-    )
+        )
+    return _table(rows)
 
 
 def law_table(description: Description) -> Table:
     """A row a law, the best first."""
-    return _table(
-        [
-            {
-                "law": fit.name.replace("_", " "),
-                "Kolmogorov distance, median worker": f"{fit.median_distance:.3f}",
-                "worst worker": f"{np.max(fit.distance):.3f}",
-                "p": "–" if np.isnan(fit.p_value) else f"{fit.p_value:.2g}",
-            }
-            for fit in description.fits
-        ],
-        "Distance: the largest difference between the share of durations up to a time and what the"
-        " law says of it. p: how often durations of this law are as far from it.",
-    )
+    rows = []
+    for fit in description.fits:
+        distances = {
+            "Kolmogorov distance, median worker": f"{fit.median_distance:.3f}",
+            "worst worker": f"{np.max(fit.distance):.3f}",
+        }
+        p_value = "–" if np.isnan(fit.p_value) else f"{fit.p_value:.2g}"
+        rows.append({"law": fit.name.replace("_", " "), **distances, "p": p_value})
+    return _table(rows)
 
 
 def svg(figure: Figure, title: str) -> str:
@@ -158,25 +139,17 @@ def svg(figure: Figure, title: str) -> str:
     return drawn.replace("<svg ", '<svg role="img" ', 1).strip()
 
 
-def _bars(
-    names: Sequence[str],
-    spreads: Sequence[Spread],
-    colours: Sequence[str],
-    numbers: Sequence[str],
-    legend: Mapping[str, str],
-    x_label: str,
-) -> Figure:
-    """Bars with whiskers against a line at 1, coloured by kind, each with its number in words."""
-    styles = {
-        name: plots.LineStyle(_COLOURS[kind], "-")
-        for name, kind in zip(names, colours, strict=True)
-    }
-    figure = plots.bars(names, spreads, x_label=x_label, styles=styles)
+def _bars(rows: Sequence[Any], spreads: Sequence[Spread], **told: Any) -> Figure:
+    """Bars of rules with whiskers against a line at 1; `told` has kinds, numbers, legend, label."""
+    names = [row.rule.name for row in rows]
+    colours = [plots.LineStyle(_COLOURS[kind], "-") for kind in told["kinds"]]
+    styles = dict(zip(names, colours, strict=True))
+    figure = plots.bars(names, spreads, x_label=told["label"], styles=styles)
     (axes,) = figure.axes
-    for text, number in zip(axes.texts, numbers, strict=True):
+    for text, number in zip(axes.texts, told["numbers"], strict=True):
         text.set_text(number)
     axes.axvline(1.0, color=style.MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
-    _legend(figure, legend)
+    _legend(figure, told["legend"])
     return figure
 
 
@@ -189,44 +162,59 @@ def _legend(figure: Figure, legend: Mapping[str, str]) -> None:
         style.add_legend_below(figure, patches, list(legend.values()))
 
 
-def gains(comparison: Comparison) -> str:
-    """Bars: gradients against synchronous rounds, coloured by how evenly workers are heard."""
-    rows = comparison.leading
-
-    def kind(row: RuleResult) -> str:
-        return "base" if row.rule.name == SYNCHRONOUS else "good" if row.hears_all else "bad"
-
-    numbers = [f"{row.gain.value:.2f}" for row in rows]
-    figure = _bars(
-        [row.rule.name for row in rows],
-        [Spread(*row.gain, reached=1.0) for row in rows],
-        [kind(row) for row in rows],
-        numbers,
-        {"good": "hears all alike", "bad": "hears fast workers more", "base": SYNCHRONOUS},
-        "gradients, times those of synchronous rounds",
-    )
-    return svg(figure, f"Gradients against synchronous rounds: {_listed(rows, numbers)}")
-
-
 def _listed(rows: Sequence[Any], numbers: Sequence[str]) -> str:
     pairs = zip(rows, numbers, strict=True)
     return ", ".join(f"{row.rule.name} {number}" for row, number in pairs)
 
 
+def gains(comparison: Comparison) -> str:
+    """Bars: gradients against synchronous rounds, coloured by how evenly workers are heard."""
+    rows = comparison.leading
+    kinds = ["good" if row.hears_all else "bad" for row in rows]
+    kinds[[row.rule.name for row in rows].index(SYNCHRONOUS)] = "base"
+    numbers = [f"{row.gain.value:.2f}" for row in rows]
+    figure = _bars(
+        rows,
+        [Spread(*row.gain, reached=1.0) for row in rows],
+        kinds=kinds,
+        numbers=numbers,
+        legend={"good": "hears all alike", "bad": "hears fast workers more", "base": SYNCHRONOUS},
+        label="gradients, times those of synchronous rounds",
+    )
+    return svg(figure, f"Gradients against synchronous rounds: {_listed(rows, numbers)}")
+
+
+def soonest(lesson: ToyResult) -> str:
+    """Bars: how much sooner than synchronous rounds each rule is at the target."""
+    ratios = np.array([lesson.speed_up(row.rule.name) for row in lesson.rows])
+    values = ratios[:, 0]
+    largest = 1.3 * max(values[np.isfinite(values)].max(initial=1.0), 1.0)  # whiskers end there
+    ends = np.where(ratios[:, 2] > largest, np.inf, ratios[:, 2])
+    heights = np.where(values == 0, np.inf, np.minimum(values, largest))
+    lows = np.minimum(ratios[:, 1], largest)
+    figure = _bars(
+        lesson.rows,
+        [Spread(*three, reached=0.0) for three in zip(heights, lows, ends, strict=True)],
+        kinds=["good" if row.rule.name in lesson.level else "base" for row in lesson.rows],
+        numbers=[speed(value) if value else "not at the target in time" for value in values],
+        legend={"good": "soonest, or no significant difference to it", "base": "later"},
+        label="times as fast as synchronous rounds",
+    )
+    numbers = _listed(lesson.rows, [speed(value) for value in values])
+    return svg(figure, f"Speed-up to the target, {lesson.task.name}: {numbers}")
+
+
 def time_spent(comparison: Comparison) -> str:
     """Bars: the workers' time, useful, wasted, idle, a row a family."""
     rows = sorted(comparison.leading, key=lambda row: -row.figures.useful)
-    useful = np.array([row.figures.useful for row in rows])
-    ends = np.array([row.figures.busy for row in rows])
+    numbers = [percent(row.figures.useful) for row in rows]
     with style.drawing():
         figure = style.new_figure(style.WIDTH, 1.2 + 0.38 * len(rows))
-        axes = figure.subplots()
-        places = np.arange(len(rows))
-        axes.barh(places, 1.0, 0.62, color=_COLOURS["empty"])
-        axes.barh(places, ends, 0.62, color=_COLOURS["bad"], alpha=0.75)
-        axes.barh(places, useful, 0.62, color="white")
-        axes.barh(places, useful, 0.62, color=_COLOURS["good"], alpha=0.75)
-        numbers = [percent(share) for share in useful]
+        axes, begin, places = figure.subplots(), np.zeros(len(rows)), np.arange(len(rows))
+        for kind, name in (("good", "useful"), ("bad", "wasted"), ("empty", "idle")):
+            shares = np.array([getattr(row.figures, name) for row in rows])
+            axes.barh(places, shares, 0.62, begin, color=_COLOURS[kind], alpha=0.75)
+            begin += shares
         for place, number in enumerate(numbers):
             axes.annotate(number, (1.0, place), (5, 0), textcoords="offset points", va="center")
         axes.set_yticks(places, [row.rule.name for row in rows])
@@ -235,27 +223,6 @@ def time_spent(comparison: Comparison) -> str:
         axes.tick_params(axis="y", length=0)
     _legend(figure, {"good": "useful", "bad": "wasted", "empty": "idle, waiting"})
     return svg(figure, f"Useful share of the workers' time: {_listed(rows, numbers)}")
-
-
-def soonest(lesson: ToyResult) -> str:
-    """Bars: how much sooner than synchronous rounds each rule is at the target."""
-    ratios = [lesson.speed_up(row.rule.name) for row in lesson.rows]
-    largest = 1.3 * max([*(r[0] for r in ratios if math.isfinite(r[0])), 1.0])  # whiskers end there
-    spreads, numbers = [], []
-    for value, low, high in ratios:
-        there = math.inf if value == 0 else min(value, largest)
-        spreads.append(Spread(there, min(low, largest), high if high <= largest else math.inf, 0.0))
-        numbers.append(speed(value) if value else "not at the target in time")
-    figure = _bars(
-        [row.rule.name for row in lesson.rows],
-        spreads,
-        ["good" if row.rule.name in lesson.level else "base" for row in lesson.rows],
-        numbers,
-        {"good": "soonest, or no significant difference to it", "base": "later"},
-        "times as fast as synchronous rounds",
-    )
-    title = _listed(lesson.rows, [speed(value) for value, _, _ in ratios])
-    return svg(figure, f"Speed-up to the target, {lesson.task.name}: {title}")
 
 
 def _ranked(log: Log, most: int, *, slowest_first: bool) -> np.ndarray:
@@ -270,24 +237,17 @@ def _ranked(log: Log, most: int, *, slowest_first: bool) -> np.ndarray:
 def workers(log: Log) -> str:
     """A row a worker: quantiles of its durations, the slowest on top."""
     order = _ranked(log, MOST_WORKERS, slowest_first=True)
-    boxes = []
-    for i in order:
-        quantiles = np.quantile(log.durations[i], [0.05, 0.25, 0.5, 0.75, 0.95])
-        names = ("whislo", "q1", "med", "q3", "whishi")
-        boxes.append({**dict(zip(names, quantiles, strict=True)), "label": _short(log.workers[i])})
+    names = ("whislo", "q1", "med", "q3", "whishi")
+    rows = [np.quantile(log.durations[i], [0.05, 0.25, 0.5, 0.75, 0.95]) for i in order]
+    boxes = [dict(zip(names, row, strict=True)) for row in rows]
+    look = {"facecolor": _COLOURS["good"], "alpha": 0.75, "linewidth": 0}
+    looks = {"boxprops": look, "medianprops": {"color": "black", "linewidth": 2.0}}
+    places = range(len(order))
     with style.drawing():
         figure = style.new_figure(style.WIDTH, 1.0 + 0.25 * len(order))
         axes = figure.subplots()
-        look = {"facecolor": _COLOURS["good"], "alpha": 0.75, "linewidth": 0}
-        axes.bxp(
-            boxes,
-            positions=np.arange(len(order)),
-            orientation="horizontal",
-            showfliers=False,
-            patch_artist=True,
-            boxprops=look,
-            medianprops={"color": "black", "linewidth": 2.0},
-        )
+        axes.bxp(boxes, places, vert=False, showfliers=False, patch_artist=True, **looks)
+        axes.set_yticks(places, [_short(log.workers[i]) for i in order])
         axes.set(ylim=(len(order) - 0.4, -0.6), xlim=(0.0, None))
         unit = "seconds" if log.unit == "seconds" else "units of the log"
         axes.set_xlabel(f"duration of a job, {unit}")
@@ -310,13 +270,10 @@ def timeline(log: Log, comparison: Comparison, rule: Rule) -> str:
     def moved(jobs: Any) -> Any:
         return None if jobs is None else jobs._replace(worker=place[jobs.worker])
 
-    figure = plots.timeline(
-        moved(trace)._replace(
-            n_workers=len(order), cancelled=moved(trace.cancelled), open_jobs=moved(trace.open_jobs)
-        ),
-        until=until,
-        unit="s" if log.unit == "seconds" else "",
-    )
+    others = {"cancelled": moved(trace.cancelled), "open_jobs": moved(trace.open_jobs)}
+    shown = moved(trace)._replace(n_workers=len(order), **others)
+    unit = "s" if log.unit == "seconds" else ""
+    figure = plots.timeline(shown, until=until, unit=unit)
     names = ["updates", *(_short(log.workers[i]) for i in order)]
     figure.axes[0].set_yticks([-1.5, *range(len(order))], names)
     return svg(figure, f"Who works when: {rule.name}")
@@ -330,7 +287,7 @@ def curves(lesson: ToyResult) -> str:
     low, high = min(float(losses.min()), lesson.target), float(np.quantile(losses, 0.995))
     room = 0.03 * max(high - low, 1e-12)
     figure = plots.curves(
-        [Series(row.rule.name, row.curve_time, *[row.curve_loss] * 3) for row in rows],
+        [plots.Series(row.rule.name, row.curve_time, *[row.curve_loss] * 3) for row in rows],
         x_label="time",
         y_label="loss",
         y_range=(low - room, high + room),

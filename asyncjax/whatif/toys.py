@@ -51,19 +51,8 @@ from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key
-from asyncjax.whatif.comparing import (
-    PURE,
-    SYNCHRONOUS,
-    Comparison,
-    Rows,
-    Rule,
-    Tell,
-    clock_of,
-    redrawn,
-    row_of,
-    rows_of,
-    teller,
-)
+from asyncjax.whatif import comparing
+from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rows, Rule, Tell
 
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
@@ -77,19 +66,7 @@ _GRADIENTS = 3_000  # of synchronous rounds
 _ROUNDS = (60, 150)  # at least and at most
 _ARRIVALS = 12_000  # of pure asynchronous training, unless the rounds would be too few
 _LOCAL_STEP = 0.1
-_FAMILIES = {  # of each, which case is tried: by its place among them
-    SYNCHRONOUS: 0,
-    "backup workers": 0,
-    "fastest k": 0,
-    "deadline": 0,
-    "stale synchronous parallel": 1,
-    PURE: 0,
-    "buffered": 0,
-    "Ringmaster": 1,
-    "Ringleader": 0,
-    "shuffled": 0,
-    "local steps": 0,
-}
+_SECOND = ("stale synchronous parallel", "Ringmaster")  # families of which the second case is tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +104,13 @@ def _labels(n: int, key: jax.Array) -> Problem:
     return problems.logistic(features, labels, n_workers=n, l2=0.001, batch=problems.uniform(batch))
 
 
+_FROM_ONE = "quadratic, all workers draw from the same data"
+_FROM_MANY = "quadratic, every worker has an optimum of its own"
+_BY_LABEL = "logistic regression, every worker holds one of two labels"
 TASKS = (
-    Task("even data", "quadratic, all workers draw from the same data", False, _quadratic(0.0)),
-    Task(
-        "skewed data", "quadratic, every worker has an optimum of its own", True, _quadratic(SKEW)
-    ),
-    Task(
-        "skewed labels", "logistic regression, every worker holds one of two labels", True, _labels
-    ),
+    Task("even data", _FROM_ONE, False, _quadratic(0.0)),
+    Task("skewed data", _FROM_MANY, True, _quadratic(SKEW)),
+    Task("skewed labels", _BY_LABEL, True, _labels),
 )
 
 
@@ -152,6 +128,11 @@ class Learned(NamedTuple):
     def time(self) -> float:
         """The median time to the target, inf if half of the seeds do not stay there."""
         return float(np.median(self.times))
+
+    @property
+    def ends_grid(self) -> bool:
+        """Whether it arrives, and a step size outside of the grid may be better."""
+        return self.at_edge and self.step_size is not None and np.isfinite(self.time)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +155,7 @@ class ToyResult:
 
     def of(self, name: str) -> Learned:
         """The row of a rule."""
-        return row_of(self.rows, name, "lesson")
+        return comparing.row_of(self.rows, name, "lesson")
 
     def speed_up(self, name: str) -> tuple[float, float, float]:
         """Synchronous time over a rule's: of the medians, and the range over seeds.
@@ -221,24 +202,12 @@ class ToyResults:
     @property
     def at_edge(self) -> list[str]:
         """Rules that arrive with the best step at the end of the grid, and where."""
-        return sorted(
-            {
-                f"{row.rule.name} ({lesson.task.name})"
-                for lesson in self.lessons
-                for row in lesson.rows
-                if row.at_edge and row.step_size is not None and np.isfinite(row.time)
-            }
-        )
+        pairs = [(lesson.task.name, row) for lesson in self.lessons for row in lesson.rows]
+        return sorted({f"{row.rule.name} ({name})" for name, row in pairs if row.ends_grid})
 
 
 def are_apart(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether the first is below the second on every seed, or above on every one.
-
-    Example:
-        >>> import numpy as np
-        >>> are_apart(np.array([1.0, 2.0]), np.array([1.5, 2.5]))
-        True
-    """
+    """Whether the first is below the second on every seed, or above on every one."""
     return bool((first < second).all() or (first > second).all())
 
 
@@ -279,19 +248,19 @@ def toy_training(
         >>> log = traces.read_log("durations.csv")  # doctest: +SKIP
         >>> lessons = whatif.toy_training(log, whatif.compare(log)).lessons  # doctest: +SKIP
     """
-    rows, _ = rows_of(log)
+    rows, _ = comparing.rows_of(log)
     seeds = whole("seeds", seeds, 2)
     grid = np.asarray(within("step_sizes", step_sizes, above=0.0), np.float64)
     if grid.ndim != 1 or not grid.size:
         raise ValueError(f"step_sizes must be a list of numbers, got shape {grid.shape}")
     instance("comparison", comparison, Comparison, "a Comparison, as compare makes it")
-    progress = teller(progress)
+    progress = comparing.teller(progress)
     key = jax.random.key(1) if key is None else key
     check_key(key, "learn")
     problem_key, draw_key, rule_key, run_key = jax.random.split(key, 4)
     rules = tried(comparison)
     count = TUNING_SEEDS + seeds
-    drawn = [redrawn(rows, one) for one in jax.random.split(draw_key, count)]
+    drawn = [comparing.redrawn(rows, one) for one in jax.random.split(draw_key, count)]
     span = _span(rows, comparison)
     keys = jax.random.split(rule_key, count)
     runs = {rule.name: lasting(rule, drawn, span, keys) for rule in rules}
@@ -312,19 +281,12 @@ def toy_training(
 
 
 def tried(comparison: Comparison) -> list[Rule]:
-    """The rules that are trained with: one or two of each family.
-
-    Example:
-        >>> from asyncjax import traces, whatif
-        >>> log = traces.read_log([("a", 1.0), ("b", 1.0), ("c", 4.0)] * 20)
-        >>> tried(whatif.compare(log, draws=2))[0].name
-        'synchronous'
-    """
-    chosen, rules = [], [comparison.of(name).rule for name in comparison.order]
-    for family, place in _FAMILIES.items():
-        cases = [rule for rule in rules if rule.family == family]
-        chosen += cases[: place + 1][-1:]
-    return chosen
+    """The rules that are trained with: one or two of each family."""
+    families: dict[str, list[Rule]] = {}
+    for named in comparing.rules_for(len(comparison.workers), 1.0):  # names depend on no duration
+        rule = comparison.of(named.name).rule
+        families.setdefault(rule.family, []).append(rule)
+    return [rules[: 1 + (family in _SECOND)][-1] for family, rules in families.items()]
 
 
 def _span(rows: Rows, comparison: Comparison) -> float:
@@ -337,7 +299,10 @@ def _span(rows: Rows, comparison: Comparison) -> float:
 
 def lasting(rule: Rule, drawn: Sequence[Rows], span: float, keys: jax.Array) -> list[EventTrace]:
     """Traces of a rule, one a drawn log, of equally many updates, that last so long."""
-    pairs = [(clock_of(rows, rule.local_steps), key) for rows, key in zip(drawn, keys, strict=True)]
+    pairs = [
+        (comparing.clock_of(rows, rule.local_steps), key)
+        for rows, key in zip(drawn, keys, strict=True)
+    ]
 
     def make(count: int) -> list[EventTrace]:
         return [rule.make(clock, count, key) for clock, key in pairs]

@@ -32,53 +32,23 @@ def filled(template: str, **facts: Any) -> str:
 
 
 def times(gain: Sequence[float]) -> str:
-    """A gain, an estimate with its range, as people say it.
-
-    Example:
-        >>> times((1.912, 1.85, 1.97)), times((9.1, 9.1, 9.1))
-        ('1.91 times (1.85 to 1.97)', '9.10 times')
-    """
+    """A gain, an estimate with its range, as people say it."""
     value, low, high = (f"{number:.2f}" if number < 10 else f"{number:.3g}" for number in gain)
     return f"{value} times" + ("" if low == high else f" ({low} to {high})")
 
 
 def speed(ratio: float, digits: int = 2) -> str:
-    """How many times as fast as synchronous rounds a rule is at a target.
-
-    Example:
-        >>> speed(1.234), speed(0.0), speed(float("inf"))  # inf: synchronous rounds never are there
-        ('1.23', 'never', '∞')
-    """
+    """How many times as fast as synchronous rounds a rule is at a target."""
     return "never" if ratio == 0 else "∞" if math.isinf(ratio) else f"{ratio:.{digits}f}"
 
 
-def speeds(low: float, high: float) -> str:
-    """The range of it over seeds.
-
-    Example:
-        >>> speeds(0.0, 1.2), speeds(0.0, 0.0)
-        ('never–1.20', 'never')
-    """
-    return speed(low) if high == 0 else f"{speed(low)}–{speed(high)}"
-
-
 def percent(share: float) -> str:
-    """A share as people say it.
-
-    Example:
-        >>> percent(0.421), percent(0.0042), percent(0.0)
-        ('42 %', '0.4 %', '0 %')
-    """
+    """A share as people say it."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 1 or value < 0.05 else f"{value:.1f} %"
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """The first few of a list.
-
-    Example:
-        >>> some(["a", "b", "c", "d", "e"])
-        'a, b, c and 2 more'
-    """
+    """The first few of a list."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
