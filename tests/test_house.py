@@ -71,14 +71,6 @@ INNER = {
         "networks": {"."},
         "losses": {".", "networks"},
     },
-    "whatif": {
-        "describing": set(),
-        "comparing": set(),
-        "toys": {"comparing"},
-        "advising": {"describing", "comparing"},
-        "page": {"describing", "comparing", "toys", "advising"},
-        ".": {"describing", "comparing", "toys", "advising", "page"},
-    },
 }
 # Groups of experiments: all may import `common`, `part` and `collection`, and these more.
 GROUPS = {

@@ -133,17 +133,19 @@ def advise(
     """
     instance("description", description, Description, "a Description, as describe makes it")
     instance("comparison", comparison, Comparison, "a Comparison, as compare makes it")
-    known: dict[str, Any] = {
-        "skew": None if own_labels is None else flag("own_labels", own_labels),
-        "noise": None if noisy is None else flag("noisy", noisy),
-        "link": None if dear_link is None else flag("dear_link", dear_link),
-    }
+    given = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
+    known: dict[str, Any] = dict(zip(("skew", "noise", "link"), given.values(), strict=True))
     asked = {question["what"] for question in _asked(tree()["tree"])}
     unasked = [what for what, value in known.items() if value is not None and what not in asked]
     busy = 1 - float(comparison.reference.figures.idle)
     lasting = _lasting(description, busy)
     hints = _walk(tree()["tree"], {**known, "busy": busy, "lasting": lasting})
     return Advice(busy, lasting, tuple(hints), tuple(unasked))
+
+
+def known_of(**known: bool | None) -> dict[str, bool | None]:
+    """What a person knows, read."""
+    return {name: None if value is None else flag(name, value) for name, value in known.items()}
 
 
 @cache

@@ -18,7 +18,7 @@ from asyncjax.checks import flag, instance, one_key
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif import page
-from asyncjax.whatif.advising import Advice, advise
+from asyncjax.whatif.advising import Advice, advise, known_of
 from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, teller
 from asyncjax.whatif.describing import Description, describe
 from asyncjax.whatif.toys import ToyResult, ToyResults, toy_training
@@ -214,8 +214,7 @@ synchronous rounds, at a mean staleness of 1.9 updates.
         instance("command", command, str, "a text, or None")
     log = traces.read_log(path)
     rows_of(log)  # refuses one worker before anything is computed
-    known = {"own_labels": own_labels, "noisy": noisy, "dear_link": dear_link}
-    known = {name: None if value is None else flag(name, value) for name, value in known.items()}
+    known = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
     told = teller(progress)
     told("describing the workers", 0.0)
     description = describe(log)

@@ -41,28 +41,7 @@ _DEMOS = tuple(
 )
 _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
 _READING = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
-# Options by argument of `answer`: their name, the words for True and for False, what the help says.
-_KNOWN = {
-    "own_labels": (
-        "own_labels",
-        "yes",
-        "no",
-        "whether some workers, the slow ones, hold labels that the others lack",
-    ),
-    "noisy": (
-        "noise",
-        "high",
-        "low",
-        "whether noise of gradients is the limit: would twice the rows a gradient halve the"
-        " updates?",
-    ),
-    "dear_link": (
-        "link",
-        "dear",
-        "free",
-        "whether sending takes as long as a job, or next to nothing",
-    ),
-}
+_YES = {"own_labels": "yes", "noise": "high", "link": "dear"}  # what of an option means True
 _QUICK = (
     "only count, train nothing, so no time to a target (reached and not left again): 6 seconds to a"
     " minute of processor time, more for more workers, jobs and unevenness; how many is said first"
@@ -82,8 +61,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--output", metavar="FOLDER", default=".", help=where)
     known = "what durations do not tell, for what small problems say of such workers"
     add = parser.add_argument_group(known).add_argument
-    for name, yes, no, words in _KNOWN.values():
-        add(f"--{name.replace('_', '-')}", choices=(yes, no), help=words)
+    labels = "whether some workers, the slow ones, hold labels that the others lack"
+    noise = "whether noise of gradients is the limit: would twice the rows a gradient halve the updates?"
+    link = "whether sending takes as long as a job, or next to nothing"
+    add("--own-labels", choices=("yes", "no"), help=labels)
+    add("--noise", choices=("high", "low"), help=noise)
+    add("--link", choices=("dear", "free"), help=link)
     add = parser.add_argument_group("if columns are not found by themselves").add_argument
     for name in _COLUMNS:
         add(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
@@ -122,14 +105,12 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
             cost = f"about {seconds_of(log):.0f} seconds of processor time"
             size = f"{log.n_workers} workers and {log.n_jobs:,} jobs"
             print(f"asyncjax.whatif: {cost} for {size}", file=sys.stderr, flush=True)
-        known = {key: getattr(settings, name) for key, (name, *_) in _KNOWN.items()}
-        told = answer(
-            log,
-            quick=settings.quick,
-            progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-            command=retyped(program, given, (settings.file, settings.json, settings.output)),
-            **{key: word and word == _KNOWN[key][1] for key, word in known.items()},
-        )
+        said = {name: getattr(settings, name) for name in _YES}
+        labels, noisy, dear = (word and word == _YES[name] for name, word in said.items())
+        progress = None if settings.quick and not sys.stderr.isatty() else _bar()
+        command = retyped(program, given, (settings.file, settings.json, settings.output))
+        known = {"own_labels": labels, "noisy": noisy, "dear_link": dear}
+        told = answer(log, quick=settings.quick, progress=progress, command=command, **known)
         told.save(page)
         if settings.json:
             told.save(settings.json)

@@ -69,7 +69,6 @@ class Rule:
     call: str  # how the trace is made with this library, a line of Python
     make: Make
     local_steps: int = 1  # gradient steps of a job; each counts as a gradient
-    stops: bool = False  # whether late jobs are stopped, which real workers may be unable to
 
 
 def rules_for(n: int, usual: float) -> tuple[Rule, ...]:
@@ -91,9 +90,7 @@ def _part(name: str, *values: Any, **named: Any) -> tuple[str, Any]:
     return f"traces.{name}({', '.join(written)})", getattr(traces, name)(*values, **named)
 
 
-def _asynchronous(
-    name: str, family: str, *, load: int = 1, stops: bool = False, **parts: tuple[str, Any]
-) -> Rule:
+def _asynchronous(name: str, family: str, load: int = 1, **parts: tuple[str, Any]) -> Rule:
     """A rule of a server that handles arrivals one by one, of parts as they are written."""
     arguments = {key: part for key, (_, part) in parts.items()}
 
@@ -103,7 +100,7 @@ def _asynchronous(
     written = [f"{key}={words}" for key, (words, _) in parts.items()]
     written += [f"load={load}"] * (load > 1) + ["key=key"] * ("dispatch" in parts)
     call = ", ".join(["traces.asynchronous(clock, n_updates=T", *written])
-    return Rule(name, family, f"{call})", make, load, stops)
+    return Rule(name, family, f"{call})", make, load)
 
 
 def _synchronous(name: str, family: str, n: int, k: int, load: int = 1) -> Rule:
@@ -114,7 +111,7 @@ def _synchronous(name: str, family: str, n: int, k: int, load: int = 1) -> Rule:
 
     written = f", load={load}" * (load > 1)
     call = f"traces.synchronous(clock, k={k}, n_updates=T{written})"
-    return Rule(name, family, call, make, load, k < n)
+    return Rule(name, family, call, make, load)
 
 
 def _share(n: int, share: float) -> int:
@@ -155,7 +152,7 @@ def _arriving(n: int) -> Iterator[Rule]:
     for threshold, stop in ((n, {}), (2 * n, {}), (n, {"cancel": True})):
         name = f"Ringmaster under {threshold} old" + " (stops)" * len(stop)
         collect = _part("ringmaster", threshold, **stop)
-        yield _asynchronous(name, "Ringmaster", collect=collect, stops=bool(stop))
+        yield _asynchronous(name, "Ringmaster", collect=collect)
     yield _asynchronous("Ringleader", "Ringleader", collect=_part("ringleader"))
     yield _asynchronous("shuffled", "shuffled", dispatch=_part("shuffled"))
 
@@ -164,7 +161,7 @@ def _local(n: int) -> Iterator[Rule]:
     """Several steps between two exchanges."""
     for steps in (4, 16):
         yield _synchronous(f"{steps} local steps (synchronous)", "local steps", n, n, steps)
-    yield _asynchronous("4 local steps (asynchronous)", "local steps", load=4)
+    yield _asynchronous("4 local steps (asynchronous)", "local steps", 4)
 
 
 def clock_of(rows: Rows, local_steps: int = 1) -> Clock:

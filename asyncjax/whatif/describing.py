@@ -113,13 +113,12 @@ def _by_time(log: Log, logs: list[np.ndarray]) -> np.ndarray | None:
     count = int(span / width)
     if count < _FEWEST:
         return None
-    columns = []
-    for start, end, values in zip(log.start, log.end, logs, strict=True):
-        place = np.minimum(((start + end) / 2 / width).astype(int), count - 1)
-        jobs = np.bincount(place, minlength=count)
-        total = np.bincount(place, values, minlength=count)
-        columns.append(np.where(jobs > 0, total / np.maximum(jobs, 1), np.nan))
-    table = np.stack(columns)
+    moments = [((a + b) / 2 / width).astype(int) for a, b in zip(log.start, log.end, strict=True)]
+    rows = [i * count + np.minimum(row, count - 1) for i, row in enumerate(moments)]
+    place, size = np.concatenate(rows), len(logs) * count
+    jobs = np.bincount(place, minlength=size)
+    total = np.bincount(place, np.concatenate(logs), minlength=size)
+    table = np.where(jobs > 0, total / np.maximum(jobs, 1), np.nan).reshape(len(logs), count)
     table = table[:, ~np.isnan(table).any(axis=0)]
     return table if table.shape[1] >= max(_FEWEST, count // 2) else None
 

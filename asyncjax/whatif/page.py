@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,9 +21,6 @@ from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rule, trace_of
 from asyncjax.whatif.describing import Description
 from asyncjax.whatif.toys import ToyResult
 from asyncjax.whatif.words import percent, speed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MOST_WORKERS = 40
 _SHOWN = 10  # workers whose jobs are drawn
@@ -126,7 +123,7 @@ def law_table(description: Description) -> Table:
     return _table(rows)
 
 
-def svg(figure: Figure, title: str) -> str:
+def svg(figure: Any, title: str) -> str:
     """A figure as an element of a page, with a title for those who cannot see it."""
     import matplotlib
 
@@ -139,7 +136,7 @@ def svg(figure: Figure, title: str) -> str:
     return drawn.replace("<svg ", '<svg role="img" ', 1).strip()
 
 
-def _bars(rows: Sequence[Any], spreads: Sequence[Spread], **told: Any) -> Figure:
+def _bars(rows: Sequence[Any], spreads: Sequence[Spread], **told: Any) -> Any:
     """Bars of rules with whiskers against a line at 1; `told` has kinds, numbers, legend, label."""
     names = [row.rule.name for row in rows]
     colours = [plots.LineStyle(_COLOURS[kind], "-") for kind in told["kinds"]]
@@ -153,7 +150,7 @@ def _bars(rows: Sequence[Any], spreads: Sequence[Spread], **told: Any) -> Figure
     return figure
 
 
-def _legend(figure: Figure, legend: Mapping[str, str]) -> None:
+def _legend(figure: Any, legend: Mapping[str, str]) -> None:
     """What colours mean, below a figure."""
     from matplotlib.patches import Patch
 

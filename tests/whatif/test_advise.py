@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from asyncjax import traces, whatif
-from asyncjax.whatif.advising import advise as advising
-from asyncjax.whatif.advising.questions import is_lasting
-from asyncjax.whatif.comparing.compare import Interval
+from asyncjax.whatif import advising
+from asyncjax.whatif.advising import is_lasting
+from asyncjax.whatif.comparing import Interval
 from tests.whatif.shared import uneven, uneven_log
 
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, traces
-from asyncjax.whatif.comparing import compare as module
-from asyncjax.whatif.comparing.compare import Interval, compare, is_apart
-from asyncjax.whatif.comparing.rows import clock_of, redrawn
-from asyncjax.whatif.comparing.rules import rules_for
+from asyncjax.whatif import comparing as module
+from asyncjax.whatif.comparing import Interval, compare, is_apart
+from asyncjax.whatif.comparing import clock_of, redrawn
+from asyncjax.whatif.comparing import rules_for
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asyncjax import storage, traces, whatif
-from asyncjax.whatif.page import drawing, figures
+from asyncjax.whatif import page as pages
 from tests.whatif.shared import uneven, uneven_log
 
 pytestmark = pytest.mark.slow

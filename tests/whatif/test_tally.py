@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from asyncjax import traces
-from asyncjax.whatif.comparing.compare import trace_of
-from asyncjax.whatif.comparing.rules import rules_for
-from asyncjax.whatif.comparing.tally import figures_of
+from asyncjax.whatif.comparing import trace_of
+from asyncjax.whatif.comparing import rules_for
+from asyncjax.whatif.comparing import figures_of
 from tests.oracles import spans
 
 ROWS = [np.random.default_rng(worker).gamma(3.0, 1.0 + worker, 40) for worker in range(5)]

@@ -7,10 +7,10 @@ import pytest
 
 from asyncjax import simulation, traces
 from asyncjax.problems.losses.quadratic import quadratic_optimum
-from asyncjax.whatif.comparing.compare import compare
-from asyncjax.whatif.toys import toy_training as module
-from asyncjax.whatif.toys.tasks import SKEW, TASKS
-from asyncjax.whatif.toys.toy_training import are_apart, toy_training, tried
+from asyncjax.whatif.comparing import compare
+from asyncjax.whatif import toys as module
+from asyncjax.whatif.toys import SKEW, TASKS
+from asyncjax.whatif.toys import are_apart, toy_training, tried
 
 pytestmark = pytest.mark.slow
 STEPS = tuple(2.0 ** (power / 2) for power in range(-12, 6))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from asyncjax import traces, whatif
-from asyncjax.whatif.comparing.compare import Interval
-from asyncjax.whatif.comparing.rules import rules_for
-from asyncjax.whatif.page.words import times, words_of
-from asyncjax.whatif.toys.tasks import TASKS
-from asyncjax.whatif.toys.toy_training import Learned, ToyResult, ToyResults
+from asyncjax.whatif.comparing import Interval
+from asyncjax.whatif.comparing import rules_for
+from asyncjax.whatif.words import times
+from asyncjax.whatif.toys import TASKS
+from asyncjax.whatif.toys import Learned, ToyResult, ToyResults
 from tests.whatif.shared import uneven, uneven_log
 
 RULES = {rule.name: rule for rule in rules_for(4, 1.0)}

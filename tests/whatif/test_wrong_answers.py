@@ -16,12 +16,12 @@ import pytest
 from asyncjax import storage, traces, whatif
 from asyncjax.__main__ import main
 from asyncjax.whatif import command
-from asyncjax.whatif.comparing.compare import compare, played
-from asyncjax.whatif.comparing.rules import rules_for
+from asyncjax.whatif.comparing import compare, played
+from asyncjax.whatif.comparing import rules_for
 from asyncjax.whatif.page.words import words_of
-from asyncjax.whatif.toys import toy_training as learning
-from asyncjax.whatif.toys.tasks import TASKS
-from asyncjax.whatif.toys.toy_training import Learned, ToyResult, ToyResults
+from asyncjax.whatif import toys as learning
+from asyncjax.whatif.toys import TASKS
+from asyncjax.whatif.toys import Learned, ToyResult, ToyResults
 from tests.whatif.shared import uneven, uneven_log
 
 BEGIN = 1.7e9  # seconds since 1970

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from asyncjax import clocks, traces
-from asyncjax.whatif.describing.fits import fits_of
-from asyncjax.whatif.describing.laws import FAMILIES, two_speeds
+from asyncjax.whatif.laws import fits_of
+from asyncjax.whatif.laws import FAMILIES, two_speeds
 from tests.oracles import describing as oracle
 
 BY_NAME = {family.name: family for family in FAMILIES}

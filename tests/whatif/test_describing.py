@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, traces, whatif
-from asyncjax.whatif.describing.outages import outages_of
+from asyncjax.whatif.describing import outages_of
 
 
 def jobs_of(rng, n, count, away=()):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from asyncjax import traces
-from asyncjax.whatif.describing.alignment import aligned
-from asyncjax.whatif.describing.dependence import dependence_of
-from asyncjax.whatif.describing.spread import _holm, spread_of
+from asyncjax.whatif.describing import aligned
+from asyncjax.whatif.describing import dependence_of
+from asyncjax.whatif.describing import _holm, spread_of
 from tests.oracles import describing as oracle
 
 
