@@ -62,7 +62,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     known = "what durations do not tell, for what small problems say of such workers"
     add = parser.add_argument_group(known).add_argument
     labels = "whether some workers, the slow ones, hold labels that the others lack"
-    noise = "whether noise of gradients is the limit: would twice the rows a gradient halve the updates?"
+    noise = "whether noise of gradients is the limit: twice the rows a gradient, half the updates?"
     link = "whether sending takes as long as a job, or next to nothing"
     add("--own-labels", choices=("yes", "no"), help=labels)
     add("--noise", choices=("high", "low"), help=noise)

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from asyncjax import traces
-from asyncjax.whatif.describing import aligned
-from asyncjax.whatif.describing import dependence_of
-from asyncjax.whatif.describing import _holm, spread_of
+from asyncjax.whatif.describing import _holm, aligned, dependence_of, spread_of
 from tests.oracles import describing as oracle
 
 
