@@ -89,16 +89,11 @@ class Advice:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the tree rests on and what it does not know, without full stops."""
-        gaps = [
-            question
-            for question in _asked(tree()["tree"])
-            if question.get("around", [1])[0] < self.busy < question.get("around", [1])[-1]
-        ]
-        about = {SOME: "skew", **{words: what for what in WORDS for words in WORDS[what]}}
-        open_questions = {about[condition] for hint in self.hints for condition in hint.conditions}
-        return said(
-            "notes", advice=self, about=tree()["about"], gaps=gaps, open=open_questions, even=EVEN
-        )
+        questions = list(_asked(tree()["tree"]))
+        of = {SOME: "skew", **{words: what for what in WORDS for words in WORDS[what]}}
+        left = {of[condition] for hint in self.hints for condition in hint.conditions}
+        facts = {"about": tree()["about"], "questions": questions, "open": left, "even": EVEN}
+        return said("notes", advice=self, **facts)
 
 
 def advise(
@@ -178,12 +173,9 @@ def _walk(
 ) -> Iterator[Hint]:
     """The leaves that fit, with what must hold for each."""
     if "question" not in node:
-        fields = {name: node[name] for name in Hint._fields[1:]}
-        for name in ("over_synchronous", "over_pure"):
-            fields[name] = Interval(*fields[name])
-        for name in ("by_scene", "level_with", "faster"):
-            fields[name] = tuple(fields[name])
-        yield Hint(so_far, **fields)
+        row = {name: tuple(v) if isinstance(v, list) else v for name, v in node.items()}
+        over = {name: Interval(*row[name]) for name in ("over_synchronous", "over_pure")}
+        yield Hint(so_far, **{**row, **over})
         return
     what = node["question"]["what"]
     value = known[what]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import platform
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from asyncjax import __version__, traces
+from asyncjax import traces
 from asyncjax.checks import flag, instance, one_key
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.log_reader.log import Log
@@ -163,12 +164,9 @@ def versions() -> dict[str, str]:
         >>> sorted(versions())
         ['asyncjax', 'jax', 'numpy', 'python']
     """
-    return {
-        "asyncjax": __version__,
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
+    names = ("asyncjax", "jax", "numpy")
+    known = {name: sys.modules[name].__version__ for name in names}
+    return known | {"python": platform.python_version()}
 
 
 def answer(

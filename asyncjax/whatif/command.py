@@ -41,7 +41,7 @@ _DEMOS = tuple(
 )
 _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
 _READING = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
-_YES = {"own_labels": "yes", "noise": "high", "link": "dear"}  # what of an option means True
+_KNOWN = {"own_labels": "yes", "noisy": "high", "dear_link": "dear"}  # what means True
 _QUICK = (
     "only count, train nothing, so no time to a target (reached and not left again): 6 seconds to a"
     " minute of processor time, more for more workers, jobs and unevenness; how many is said first"
@@ -65,8 +65,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     noise = "whether noise of gradients is the limit: twice the rows a gradient, half the updates?"
     link = "whether sending takes as long as a job, or next to nothing"
     add("--own-labels", choices=("yes", "no"), help=labels)
-    add("--noise", choices=("high", "low"), help=noise)
-    add("--link", choices=("dear", "free"), help=link)
+    add("--noise", dest="noisy", choices=("high", "low"), help=noise)
+    add("--link", dest="dear_link", choices=("dear", "free"), help=link)
     add = parser.add_argument_group("if columns are not found by themselves").add_argument
     for name in _COLUMNS:
         add(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
@@ -105,11 +105,10 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
             cost = f"about {seconds_of(log):.0f} seconds of processor time"
             size = f"{log.n_workers} workers and {log.n_jobs:,} jobs"
             print(f"asyncjax.whatif: {cost} for {size}", file=sys.stderr, flush=True)
-        said = {name: getattr(settings, name) for name in _YES}
-        labels, noisy, dear = (word and word == _YES[name] for name, word in said.items())
+        said = {name: (getattr(settings, name), yes) for name, yes in _KNOWN.items()}
+        known = {name: word and word == yes for name, (word, yes) in said.items()}
         progress = None if settings.quick and not sys.stderr.isatty() else _bar()
         command = retyped(program, given, (settings.file, settings.json, settings.output))
-        known = {"own_labels": labels, "noisy": noisy, "dear_link": dear}
         told = answer(log, quick=settings.quick, progress=progress, command=command, **known)
         told.save(page)
         if settings.json:
@@ -182,15 +181,13 @@ def _bar() -> Callable[[str, float], None]:
     is_terminal, told = sys.stderr.isatty(), [time.monotonic()]
 
     def tell(what: str, share: float) -> None:
-        now = time.monotonic()
+        line = f"{100 * share:3.0f} %  {what}"
         if is_terminal:
-            full = round(24 * share)
-            shown = f"[{'#' * full}{'.' * (24 - full)}] {100 * share:3.0f} %  {what}"
-            end = "\r" if share < 1 else "\r" + " " * 100 + "\r"
-            print(f"{shown:<100.100}", end=end, file=sys.stderr, flush=True)
-        elif now - told[0] > 10:
-            told[0] = now
-            print(f"{100 * share:3.0f} %  {what}", file=sys.stderr, flush=True)
+            shown = f"[{'#' * round(24 * share):.<24}] {line}" if share < 1 else ""
+            print(f"{shown:<100.100}", end="\r", file=sys.stderr, flush=True)
+        elif time.monotonic() - told[0] > 10:
+            told[0] = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
 
     return tell
 

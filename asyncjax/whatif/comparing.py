@@ -169,13 +169,9 @@ def clock_of(rows: Rows, local_steps: int = 1) -> Clock:
     if local_steps > 1:  # over as many passes through the row
         rows = [np.tile(row, local_steps).reshape(len(row), -1).sum(axis=1) for row in rows]
     room = 1 << (max(map(len, rows)) - 1).bit_length()  # few lengths, so few compilations
-    return Clock(
-        {
-            "durations": np.stack([np.resize(row, room) for row in rows]).astype(np.float32),
-            "count": np.array([len(row) for row in rows], np.float32),
-        },
-        CYCLED,
-    )
+    durations = np.stack([np.resize(row, room) for row in rows]).astype(np.float32)
+    count = np.array([len(row) for row in rows], np.float32)
+    return Clock({"durations": durations, "count": count}, CYCLED)
 
 
 def redrawn(rows: Rows, key: jax.Array, *, share: float = 1.0) -> list[np.ndarray]:
@@ -403,7 +399,7 @@ def compare(
         >>> comparison.of("pure asynchronous").gain.value  # 1 + 1 + 1/4 instead of 3/4 a time unit
         3.0
     """
-    rows, names = rows_of(log)
+    rows = rows_of(log)
     draws = whole("draws", draws, 2)
     progress = teller(progress)
     key = jax.random.key(0) if key is None else key
@@ -424,15 +420,13 @@ def compare(
     ratios = rates / rates[0]
     spread = 2 * np.std(np.log(ratios[:, 1:]), axis=1, ddof=1) * share**0.5
     plain = _plain(rows)
-    found = [
-        RuleResult(rule, figures, _interval(ratio, width, figures, plain))
-        for rule, figures, ratio, width in zip(
-            rules, counted[:: len(pairs)], ratios[:, 0], spread, strict=True
-        )
-    ]
+    found = []
+    for place, figures in enumerate(counted[:: len(pairs)]):
+        gain = _interval(ratios[place, 0], spread[place], figures, plain)
+        found.append(RuleResult(rules[place], figures, gain))
     found.sort(key=_rank)
     progress("rules compared", 1.0)
-    return Comparison(tuple(names), tuple(found), span, draws, notes)
+    return Comparison(tuple(log.workers), tuple(found), span, draws, notes)
 
 
 def teller(progress: Tell | None) -> Tell:
@@ -443,18 +437,18 @@ def teller(progress: Tell | None) -> Tell:
     return progress
 
 
-def rows_of(log: Log) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """The durations of a log, and the names of its workers, of which there must be two."""
+def rows_of(log: Log) -> list[np.ndarray]:
+    """The durations of a log, which must have two workers."""
     instance("log", log, Log, "a Log, as traces.read_log makes it")
     rows = [np.asarray(row, np.float64) for row in log.durations]
     if len(rows) < 2:
         raise ValueError(f"log must have at least two workers to compare rules, got {len(rows)}")
-    return rows, tuple(log.workers)
+    return rows
 
 
 def seconds_of(log: Log) -> float:
     """Processor time of `compare` and a page, about, as measured on one machine, in seconds."""
-    rows, _ = rows_of(log)
+    rows = rows_of(log)
     gradients = _span(rows)[0] * _rate(rows)
     share = min(1.0, _DRAWN / log.n_jobs)
     return float(_LEAST_SECONDS + _SECONDS * gradients * (1 + DRAWS * share))

@@ -45,7 +45,7 @@ import numpy as np
 from scipy import special
 
 from asyncjax.checks import instance, whole
-from asyncjax.clocks import Clock, exponential, on_off, resampled
+from asyncjax.clocks import Clock, resampled
 from asyncjax.traces import Log
 from asyncjax.whatif.laws import Fit, fits_of
 from asyncjax.whatif.words import said
@@ -70,15 +70,8 @@ _TOGETHER = 0.05  # of a step: stamps that lie closer are those of a barrier
 _STAMPS = 3  # of every worker, at least
 
 
-class Aligned(NamedTuple):
-    """Logarithms of durations, side by side."""
-
-    values: np.ndarray  # float64[n, T], mean log duration of a worker at a moment
-    by: str  # what a column is: "step", "time" or "job"
-
-
-def aligned(log: Log) -> Aligned:
-    """Puts the workers of a log side by side."""
+def aligned(log: Log) -> tuple[np.ndarray, str]:
+    """Workers side by side: mean log durations float64[n, T], by "step", "time" or "job"."""
     logs = [np.log(row) for row in log.durations]
     by, table = "step", _by_step(log, logs)
     if table is None:
@@ -88,7 +81,7 @@ def aligned(log: Log) -> Aligned:
         by, table = "job", np.stack([row[:length] for row in logs])
     unit = -(-table.shape[1] // _MOST)
     length = table.shape[1] // unit * unit
-    return Aligned(table[:, :length].reshape(len(table), -1, unit).mean(axis=2), by)
+    return table[:, :length].reshape(len(table), -1, unit).mean(axis=2), by
 
 
 def _by_step(log: Log, logs: list[np.ndarray]) -> np.ndarray | None:
@@ -173,11 +166,11 @@ class Spread(NamedTuple):
         return bool(np.abs(np.log(self.factor)).max() > np.log(NOTABLE))
 
 
-def spread_of(log: Log, side: Aligned, rng: np.random.Generator) -> Spread:
+def spread_of(log: Log, side: np.ndarray, rng: np.random.Generator) -> Spread:
     """Splits the variance of a log, and says who is slow for good."""
-    n, moments = side.values.shape
+    n, moments = side.shape
     count = next((blocks for least, blocks in _BLOCKS if moments >= least), 0)
-    apart = side.values - np.median(side.values, axis=0)
+    apart = side - np.median(side, axis=0)
     centre = apart.mean(axis=1)
     within = float(np.mean([np.log(row).var() for row in log.durations]))
     if not count or n < 2:
@@ -189,7 +182,7 @@ def spread_of(log: Log, side: Aligned, rng: np.random.Generator) -> Spread:
         means = apart[:, :length].reshape(n, count, -1).mean(axis=2)
         error = means.std(axis=1, ddof=1) / np.sqrt(count)
         between = max(0.0, float(centre.var(ddof=1) - np.mean(error**2)))
-        in_time = min(_in_time(side.values), within)
+        in_time = min(_in_time(side), within)
         effect = means.mean(axis=1) - np.median(means.mean(axis=1))
         sizes = np.abs(effect) / np.maximum(error, 1e-12)
         p_values = _holm(2.0 * special.stdtr(count - 1, -sizes))
@@ -249,7 +242,7 @@ class Dependence(NamedTuple):
     p_common: float  # that there is none: from workers shifted against each other in time
 
 
-def dependence_of(log: Log, side: Aligned, rng: np.random.Generator) -> Dependence:
+def dependence_of(log: Log, side: np.ndarray, rng: np.random.Generator) -> Dependence:
     """Correlations within and across workers."""
     lags = [_autocorrelations(np.log(row)) for row in log.durations]
     lag_one = np.array([row[0] if len(row) else np.nan for row in lags])
@@ -261,7 +254,7 @@ def dependence_of(log: Log, side: Aligned, rng: np.random.Generator) -> Dependen
         mean = float(np.average(centred, weights=jobs[known]))
         p_value = float(2.0 * special.ndtr(-abs(mean) * np.sqrt(jobs[known].sum())))
         memory = float(np.mean([_memory(row) for row in lags if len(row)]))
-    common, p_common = _common(side.values, rng)
+    common, p_common = _common(side, rng)
     return Dependence(lag_one, 1.0 / np.sqrt(jobs), mean, p_value, memory, common, p_common)
 
 
@@ -315,19 +308,6 @@ class Outages(NamedTuple):
     stall_job: np.ndarray  # int64[B], number of the job at its worker
     share: np.ndarray  # float64[n], of its time that each worker was away; NaN without starts
     is_known: bool  # whether starts are known, and gaps so seen
-
-    def clock(self, clock: Clock, span: float) -> Clock:
-        """A clock with these outages of a log of this span: exponential times of work and absence.
-
-        Each worker is away as often and as long as it was; `clock` itself if nobody was.
-        """
-        if not len(self.worker):
-            return clock
-        away = np.bincount(self.worker, self.length, minlength=clock.n_workers)
-        times = np.bincount(self.worker, minlength=clock.n_workers)
-        down = np.where(times > 0, away / np.maximum(times, 1), self.length.mean())
-        up = (span - away) / np.maximum(times, 1e-6)  # who never was away never is
-        return on_off(clock, up=exponential(up), down=exponential(down))
 
 
 def outages_of(log: Log) -> Outages:
@@ -476,7 +456,7 @@ def describe(log: Log, *, seed: int = 0) -> Description:
     """
     instance("log", log, Log, "a log, as traces.read_log makes it")
     rng = np.random.default_rng(whole("seed", seed, 0))
-    side = aligned(log)
+    side, by = aligned(log)
     spread, dependence = spread_of(log, side, rng), dependence_of(log, side, rng)
     parts = figures_of(log), spread, dependence, outages_of(log), fits_of(log, rng)
-    return Description(log, side.by, *parts, barrier_of(log))
+    return Description(log, by, *parts, barrier_of(log))

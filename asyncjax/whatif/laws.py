@@ -86,6 +86,10 @@ class Family(NamedTuple):
         return self.arguments(**{k: np.asarray(v)[..., None] for k, v in parameters.items()})
 
 
+def _fit_exponential(x: np.ndarray) -> Parameters:
+    return {"mean": x.mean(axis=-1)}
+
+
 def _fit_shifted(x: np.ndarray) -> Parameters:
     jobs, mean, least = x.shape[-1], x.mean(axis=-1), x.min(axis=-1)
     shift = np.maximum((jobs * least - mean) / max(jobs - 1, 1), 0.0)
@@ -129,9 +133,7 @@ def _fit_weibull(x: np.ndarray) -> Parameters:
 
 
 FAMILIES = {
-    "exponential": Family(
-        lambda x: {"mean": x.mean(axis=-1)}, stats.expon, lambda mean: {"scale": mean}
-    ),
+    "exponential": Family(_fit_exponential, stats.expon, lambda mean: {"scale": mean}),
     "shifted_exponential": Family(
         _fit_shifted, stats.expon, lambda shift, mean: {"loc": shift, "scale": mean}
     ),
@@ -269,17 +271,12 @@ def two_speeds(x: np.ndarray) -> tuple[Parameters, Parameters, float]:
         best = int(np.argmax(between))
         is_slow = np.log(x) > logs[best] + 1e-15
         share = min(1.0, round(float(between[best]) / total, 12))
-    groups = {"fast": x[~is_slow], "slow": x[is_slow] if is_slow.any() else x}
+    groups = (x[~is_slow], x[is_slow] if is_slow.any() else x)
     before, after = is_slow[:-1], is_slow[1:]
-    changes = {"to_slow": after[~before], "to_fast": ~after[before]}
-    values = {name: group.mean() for name, group in groups.items()}
-    values |= {
-        name: change.mean() if change.size else float(name == "to_fast" and not share)
-        for name, change in changes.items()
-    }
-    errors = {name: group.std() / np.sqrt(len(group)) for name, group in groups.items()}
-    errors |= {
-        name: np.sqrt(values[name] * (1 - values[name]) / max(1, change.size))
-        for name, change in changes.items()
-    }
-    return values, errors, share
+    changes = (after[~before], ~after[before] if before.any() else np.full(1, not share))
+    shares = [change.mean() if change.size else 0.0 for change in changes]
+    values = [group.mean() for group in groups] + shares
+    errors = [group.std() / np.sqrt(len(group)) for group in groups]
+    errors += [(p * (1 - p) / max(1, c.size)) ** 0.5 for p, c in zip(shares, changes, strict=True)]
+    names = ("fast", "slow", "to_slow", "to_fast")
+    return *(dict(zip(names, row, strict=True)) for row in (values, errors)), share

@@ -5,8 +5,7 @@ Pictures are figures of matplotlib, drawn as `results.plots` draws, and stand in
 
 from __future__ import annotations
 
-import io
-import re
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import Spread, Table, plots
 from asyncjax.results.plots import style
+from asyncjax.terminal import plain
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rule, trace_of
 from asyncjax.whatif.describing import Description
@@ -123,30 +123,17 @@ def law_table(description: Description) -> Table:
     return _table(rows)
 
 
-def svg(figure: Any, title: str) -> str:
-    """A figure as an element of a page, with a title for those who cannot see it."""
-    import matplotlib
-
-    buffer, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    settings = {"svg.fonttype": "none", "svg.hashsalt": title}  # letters stay letters
-    with matplotlib.rc_context(settings):
-        figure.savefig(buffer, format="svg", metadata={**nothing, "Title": title})
-    drawn = buffer.getvalue()
-    drawn = re.sub(r' id="[a-z]+(?:\.?[a-z0-9]+)*_\d+"', "", drawn[drawn.index("<svg") :])
-    return drawn.replace("<svg ", '<svg role="img" ', 1).strip()
-
-
-def _bars(rows: Sequence[Any], spreads: Sequence[Spread], **told: Any) -> Any:
-    """Bars of rules with whiskers against a line at 1; `told` has kinds, numbers, legend, label."""
+def _bars(rows: Any, spreads: Any, looks: Any, legend: Mapping[str, str], x_label: str) -> Any:
+    """Bars of rules with whiskers against a line at 1; `looks` are colours and numbers in words."""
     names = [row.rule.name for row in rows]
-    colours = [plots.LineStyle(_COLOURS[kind], "-") for kind in told["kinds"]]
+    colours = [plots.LineStyle(_COLOURS[kind], "-") for kind, _ in looks]
     styles = dict(zip(names, colours, strict=True))
-    figure = plots.bars(names, spreads, x_label=told["label"], styles=styles)
+    figure = plots.bars(names, spreads, x_label=x_label, styles=styles)
     (axes,) = figure.axes
-    for text, number in zip(axes.texts, told["numbers"], strict=True):
+    for text, (_, number) in zip(axes.texts, looks, strict=True):
         text.set_text(number)
     axes.axvline(1.0, color=style.MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
-    _legend(figure, told["legend"])
+    _legend(figure, legend)
     return figure
 
 
@@ -167,59 +154,62 @@ def _listed(rows: Sequence[Any], numbers: Sequence[str]) -> str:
 def gains(comparison: Comparison) -> str:
     """Bars: gradients against synchronous rounds, coloured by how evenly workers are heard."""
     rows = comparison.leading
+    numbers = [f"{row.gain.value:.2f}" for row in rows]
     kinds = ["good" if row.hears_all else "bad" for row in rows]
     kinds[[row.rule.name for row in rows].index(SYNCHRONOUS)] = "base"
-    numbers = [f"{row.gain.value:.2f}" for row in rows]
-    figure = _bars(
-        rows,
-        [Spread(*row.gain, reached=1.0) for row in rows],
-        kinds=kinds,
-        numbers=numbers,
-        legend={"good": "hears all alike", "bad": "hears fast workers more", "base": SYNCHRONOUS},
-        label="gradients, times those of synchronous rounds",
-    )
-    return svg(figure, f"Gradients against synchronous rounds: {_listed(rows, numbers)}")
+    legend = {"good": "hears all alike", "bad": "hears fast workers more", "base": SYNCHRONOUS}
+    label = "gradients, times those of synchronous rounds"
+    spreads = [Spread(*row.gain, reached=1.0) for row in rows]
+    figure = _bars(rows, spreads, list(zip(kinds, numbers, strict=True)), legend, label)
+    title = f"Gradients against synchronous rounds: {_listed(rows, numbers)}"
+    return plots.svg_text(figure, title)
 
 
 def soonest(lesson: ToyResult) -> str:
     """Bars: how much sooner than synchronous rounds each rule is at the target."""
     ratios = np.array([lesson.speed_up(row.rule.name) for row in lesson.rows])
-    values = ratios[:, 0]
-    largest = 1.3 * max(values[np.isfinite(values)].max(initial=1.0), 1.0)  # whiskers end there
-    ends = np.where(ratios[:, 2] > largest, np.inf, ratios[:, 2])
-    heights = np.where(values == 0, np.inf, np.minimum(values, largest))
-    lows = np.minimum(ratios[:, 1], largest)
-    figure = _bars(
-        lesson.rows,
-        [Spread(*three, reached=0.0) for three in zip(heights, lows, ends, strict=True)],
-        kinds=["good" if row.rule.name in lesson.level else "base" for row in lesson.rows],
-        numbers=[speed(value) if value else "not at the target in time" for value in values],
-        legend={"good": "soonest, or no significant difference to it", "base": "later"},
-        label="times as fast as synchronous rounds",
-    )
-    numbers = _listed(lesson.rows, [speed(value) for value in values])
-    return svg(figure, f"Speed-up to the target, {lesson.task.name}: {numbers}")
+    finite = ratios[np.isfinite(ratios[:, 0]), 0]
+    largest = 1.3 * finite.max(initial=1.0)  # whiskers end there
+    spreads, looks = [], []
+    for row, (value, low, high) in zip(lesson.rows, ratios.tolist(), strict=True):
+        height = min(value, largest) if value else math.inf
+        end = high if high <= largest else math.inf
+        spreads.append(Spread(height, min(low, largest), end, reached=0.0))
+        number = speed(value) if value else "not at the target in time"
+        looks.append(("good" if row.rule.name in lesson.level else "base", number))
+    legend = {"good": "soonest, or no significant difference to it", "base": "later"}
+    label = "times as fast as synchronous rounds"
+    figure = _bars(lesson.rows, spreads, looks, legend, label)
+    numbers = _listed(lesson.rows, [speed(value) for value in ratios[:, 0]])
+    title = f"Speed-up to the target, {lesson.task.name}: {numbers}"
+    return plots.svg_text(figure, title)
+
+
+def _canvas(names: Sequence[str], x_label: str) -> tuple[Any, Any]:
+    """A figure with a row a name, and its axes."""
+    figure = style.new_figure(style.WIDTH, 1.1 + 0.3 * len(names))
+    axes = figure.subplots()
+    axes.set(xlabel=x_label, ylim=(len(names) - 0.4, -0.6))
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    return figure, axes
 
 
 def time_spent(comparison: Comparison) -> str:
     """Bars: the workers' time, useful, wasted, idle, a row a family."""
     rows = sorted(comparison.leading, key=lambda row: -row.figures.useful)
-    numbers = [percent(row.figures.useful) for row in rows]
+    numbers, begin = [percent(row.figures.useful) for row in rows], np.zeros(len(rows))
     with style.drawing():
-        figure = style.new_figure(style.WIDTH, 1.2 + 0.38 * len(rows))
-        axes, begin, places = figure.subplots(), np.zeros(len(rows)), np.arange(len(rows))
+        figure, axes = _canvas([row.rule.name for row in rows], "share of the workers' time")
         for kind, name in (("good", "useful"), ("bad", "wasted"), ("empty", "idle")):
             shares = np.array([getattr(row.figures, name) for row in rows])
-            axes.barh(places, shares, 0.62, begin, color=_COLOURS[kind], alpha=0.75)
+            axes.barh(range(len(rows)), shares, 0.62, begin, color=_COLOURS[kind], alpha=0.75)
             begin += shares
         for place, number in enumerate(numbers):
             axes.annotate(number, (1.0, place), (5, 0), textcoords="offset points", va="center")
-        axes.set_yticks(places, [row.rule.name for row in rows])
-        axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0.0, 1.1), xticks=np.linspace(0, 1, 5))
-        axes.set_xlabel("share of the workers' time")
-        axes.tick_params(axis="y", length=0)
+        axes.set(xlim=(0.0, 1.1), xticks=np.linspace(0, 1, 5))
     _legend(figure, {"good": "useful", "bad": "wasted", "empty": "idle, waiting"})
-    return svg(figure, f"Useful share of the workers' time: {_listed(rows, numbers)}")
+    return plots.svg_text(figure, f"Useful share of the workers' time: {_listed(rows, numbers)}")
 
 
 def _ranked(log: Log, most: int, *, slowest_first: bool) -> np.ndarray:
@@ -234,26 +224,22 @@ def _ranked(log: Log, most: int, *, slowest_first: bool) -> np.ndarray:
 def workers(log: Log) -> str:
     """A row a worker: quantiles of its durations, the slowest on top."""
     order = _ranked(log, MOST_WORKERS, slowest_first=True)
-    names = ("whislo", "q1", "med", "q3", "whishi")
     rows = [np.quantile(log.durations[i], [0.05, 0.25, 0.5, 0.75, 0.95]) for i in order]
-    boxes = [dict(zip(names, row, strict=True)) for row in rows]
-    look = {"facecolor": _COLOURS["good"], "alpha": 0.75, "linewidth": 0}
-    looks = {"boxprops": look, "medianprops": {"color": "black", "linewidth": 2.0}}
-    places = range(len(order))
+    low, begin, middle, end, high = np.transpose(rows)
+    places, unit = range(len(order)), "seconds" if log.unit == "seconds" else "units of the log"
     with style.drawing():
-        figure = style.new_figure(style.WIDTH, 1.0 + 0.25 * len(order))
-        axes = figure.subplots()
-        axes.bxp(boxes, places, vert=False, showfliers=False, patch_artist=True, **looks)
-        axes.set_yticks(places, [_short(log.workers[i]) for i in order])
-        axes.set(ylim=(len(order) - 0.4, -0.6), xlim=(0.0, None))
-        unit = "seconds" if log.unit == "seconds" else "units of the log"
-        axes.set_xlabel(f"duration of a job, {unit}")
-        axes.tick_params(axis="y", length=0)
-    return svg(figure, f"Durations of {len(order)} workers, the slowest on top")
+        names = [_short(log.workers[i]) for i in order]
+        figure, axes = _canvas(names, f"duration of a job, {unit}")
+        axes.hlines(places, low, high, color="black", linewidth=1.3)
+        axes.barh(places, end - begin, 0.5, begin, color=_COLOURS["good"], zorder=2)
+        axes.plot(middle, places, "o", color="white", markeredgecolor="black", zorder=3)
+        axes.set_xlim(0.0, None)
+    return plots.svg_text(figure, f"Durations of {len(order)} workers, the slowest on top")
 
 
 def _short(name: str, most: int = 18) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    name = plain(name if len(name) <= most else f"{name[: most - 1]}…")
+    return name.replace("$", r"\$")  # else matplotlib reads a formula
 
 
 def timeline(log: Log, comparison: Comparison, rule: Rule) -> str:
@@ -273,10 +259,10 @@ def timeline(log: Log, comparison: Comparison, rule: Rule) -> str:
     figure = plots.timeline(shown, until=until, unit=unit)
     names = ["updates", *(_short(log.workers[i]) for i in order)]
     figure.axes[0].set_yticks([-1.5, *range(len(order))], names)
-    return svg(figure, f"Who works when: {rule.name}")
+    return plots.svg_text(figure, f"Who works when: {rule.name}")
 
 
-def curves(lesson: ToyResult) -> str:
+def curves(lesson: ToyResult, log: Log) -> str:
     """Loss against time of synchronous rounds and the two soonest rules, of one seed."""
     rules = list(dict.fromkeys([SYNCHRONOUS, *(row.rule.name for row in lesson.rows)]))[:3]
     rows = [lesson.of(name) for name in rules]
@@ -285,9 +271,11 @@ def curves(lesson: ToyResult) -> str:
     room = 0.03 * max(high - low, 1e-12)
     figure = plots.curves(
         [plots.Series(row.rule.name, row.curve_time, *[row.curve_loss] * 3) for row in rows],
-        x_label="time",
+        x_label=f"time{_unit(log, 's')}",
         y_label="loss",
         y_range=(low - room, high + room),
         target=lesson.target,
     )
-    return svg(figure, f"Loss against time, {lesson.task.name}, one seed: {', '.join(rules)}")
+    return plots.svg_text(
+        figure, f"Loss against time, {lesson.task.name}, one seed: {', '.join(rules)}"
+    )

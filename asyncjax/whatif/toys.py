@@ -54,6 +54,7 @@ from asyncjax.traces.random_draws import check_key
 from asyncjax.whatif import comparing
 from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rows, Rule, Tell
 
+Records = list[tuple[Rule, np.ndarray, np.ndarray]]  # synchronous first; times and losses
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
 RECORDS = 150
@@ -129,11 +130,6 @@ class Learned(NamedTuple):
         """The median time to the target, inf if half of the seeds do not stay there."""
         return float(np.median(self.times))
 
-    @property
-    def ends_grid(self) -> bool:
-        """Whether it arrives, and a step size outside of the grid may be better."""
-        return self.at_edge and self.step_size is not None and np.isfinite(self.time)
-
 
 @dataclass(frozen=True, eq=False)
 class ToyResult:
@@ -199,12 +195,6 @@ class ToyResults:
         }
         return max(gains, key=gains.__getitem__, default=f"{SYNCHRONOUS} rounds")
 
-    @property
-    def at_edge(self) -> list[str]:
-        """Rules that arrive with the best step at the end of the grid, and where."""
-        pairs = [(lesson.task.name, row) for lesson in self.lessons for row in lesson.rows]
-        return sorted({f"{row.rule.name} ({name})" for name, row in pairs if row.ends_grid})
-
 
 def are_apart(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether the first is below the second on every seed, or above on every one."""
@@ -248,7 +238,7 @@ def toy_training(
         >>> log = traces.read_log("durations.csv")  # doctest: +SKIP
         >>> lessons = whatif.toy_training(log, whatif.compare(log)).lessons  # doctest: +SKIP
     """
-    rows, _ = comparing.rows_of(log)
+    rows = comparing.rows_of(log)
     seeds = whole("seeds", seeds, 2)
     grid = np.asarray(within("step_sizes", step_sizes, above=0.0), np.float64)
     if grid.ndim != 1 or not grid.size:
@@ -269,13 +259,13 @@ def toy_training(
     lessons = []
     for place, task in enumerate(TASKS):
         problem = task.make(len(rows), problem_key)
-        records = {}
+        records: Records = []
         for number, rule in enumerate(rules):
             progress(f"{task.name}: {rule.name}", (place + number / len(rules)) / len(TASKS))
-            records[rule.name] = _run(rule, problem, runs[rule.name], setting)
+            records.append((rule, *_run(rule, problem, runs[rule.name], setting)))
         assert problem.objective is not None
         first = float(problem.objective(problem.params))
-        lessons.append(_lesson(task, rules, records, first, setting))
+        lessons.append(_lesson(task, records, first, setting))
     progress("trained", 1.0)
     return ToyResults(tuple(lessons), setting.step_sizes)
 
@@ -299,10 +289,8 @@ def _span(rows: Rows, comparison: Comparison) -> float:
 
 def lasting(rule: Rule, drawn: Sequence[Rows], span: float, keys: jax.Array) -> list[EventTrace]:
     """Traces of a rule, one a drawn log, of equally many updates, that last so long."""
-    pairs = [
-        (comparing.clock_of(rows, rule.local_steps), key)
-        for rows, key in zip(drawn, keys, strict=True)
-    ]
+    clocks = [comparing.clock_of(rows, rule.local_steps) for rows in drawn]
+    pairs = list(zip(clocks, keys, strict=True))
 
     def make(count: int) -> list[EventTrace]:
         return [rule.make(clock, count, key) for clock, key in pairs]
@@ -343,19 +331,13 @@ def _common(sizes: simulation.Sizes, n: int, room: int) -> simulation.Sizes:
     )
 
 
-def _lesson(
-    task: Task,
-    rules: Sequence[Rule],
-    records: dict[str, tuple[np.ndarray, np.ndarray]],
-    first: float,
-    setting: _Setting,
-) -> ToyResult:
+def _lesson(task: Task, records: Records, first: float, setting: _Setting) -> ToyResult:
     """Chooses the target by synchronous rounds and the step of every rule, and reads off."""
-    time, loss = records[SYNCHRONOUS]
+    _, time, loss = records[0]
     early = np.where(time <= setting.span / 2, np.nan_to_num(loss, nan=np.inf), np.inf)
     lowest = float(np.median(early.min(axis=2)[:TUNING_SEEDS], axis=0).min())
     target = first - REACHED * (first - lowest)
-    rows = [_learned(rule, *records[rule.name], target, setting) for rule in rules]
+    rows = [_learned(*record, target, setting) for record in records]
     rows.sort(key=lambda row: row.time)
     level = tuple(row.rule.name for row in rows if not are_apart(row.times, rows[0].times))
     return ToyResult(task, target, setting.span, tuple(rows), level)

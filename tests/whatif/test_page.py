@@ -25,13 +25,13 @@ def answer():
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures of matplotlib that a page is made of, by title."""
-    figures, svg = {}, pages.svg
+    figures, svg = {}, plots.svg_text
 
     def keep(figure, title):
         figures[title] = figure
         return svg(figure, title)
 
-    monkeypatch.setattr(pages, "svg", keep)
+    monkeypatch.setattr(plots, "svg_text", keep)
     return figures
 
 
