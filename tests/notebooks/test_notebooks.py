@@ -114,7 +114,8 @@ def test_the_badge_and_the_installation(name):
     assert badge == (
         "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]" + f"({link})"
     )
-    assert install.count(f'"asyncjax[plots,data] @ git+https://github.com/{OWNER}"') == 1
+    extras = "whatif" if name == "09_what_if" else "plots,data"
+    assert install.count(f'"asyncjax[{extras}] @ git+https://github.com/{OWNER}"') == 1
     assert 'find_spec("asyncjax") is None' in install
     assert '[sys.executable, "-m", "pip", "install", "--quiet", library]' in install
     assert install.endswith('print("jax", jax.__version__, "on", jax.devices())')
