@@ -67,19 +67,12 @@ class Hint(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """What small problems say of such workers; `whatif.advise` makes it.
+    """What small problems say of such workers; `whatif.advise` makes it."""
 
-    Attributes:
-        busy: Share of their time that synchronous rounds keep these workers busy.
-        lasting: Whether they are uneven for good; None: the log is too short to tell.
-        hints: The leaves that fit.
-        unasked: What a person said and the tree asks nothing of.
-    """
-
-    busy: float
-    lasting: bool | None
-    hints: tuple[Hint, ...]
-    unasked: tuple[str, ...] = ()
+    busy: float  # share of their time that synchronous rounds keep these workers busy
+    lasting: bool | None  # whether they are uneven for good; None: the log is too short to tell
+    hints: tuple[Hint, ...]  # the leaves that fit
+    unasked: tuple[str, ...] = ()  # what a person said and the tree asks nothing of
 
     @property
     def headline(self) -> str:
@@ -150,12 +143,7 @@ def tree() -> dict[str, Any]:
 
 
 def is_lasting(busy: float, means: ArrayLike) -> bool:
-    """Whether workers are uneven for good, by how busy rounds keep them and their mean durations.
-
-    Example:
-        >>> is_lasting(0.4, [1.0, 1.0, 1.0, 4.0]), is_lasting(0.4, [1.0, 1.1, 1.0, 1.05])
-        (True, False)
-    """
+    """Whether workers are uneven for good, by how busy rounds keep them and their mean times."""
     mean = np.asarray(means, float)
     return busy < EVEN and math.log(mean.mean() / mean.max()) < math.log(busy) / 2
 

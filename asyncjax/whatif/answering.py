@@ -82,12 +82,13 @@ class Answer:
     def numbers(self) -> dict[str, Any]:
         """All figures as plain values, as `--json` writes them; times in the unit of the log."""
         comparison, learning, advice = self.comparison, self.learning, self.advice
-        headline, *words = self.words
+        (headline, *words), description = self.words, self.description
         laws = [
-            {"law": fit.name, **_of(fit, "parameters distance p_value bic")}
-            for fit in self.description.fits
+            {"law": f.name, **_of(f, "parameters distance p_value bic")} for f in description.fits
         ]
-        parts = _of(self.description, "sentences figures spread dependence outages")
+        parts = _of(description, "sentences figures spread dependence outages")
+        hints = () if advice is None else advice.hints
+        hints = [{"sentence": hint.sentence, **hint._asdict()} for hint in hints]
         numbers = {
             "answer": headline,
             **dict(zip(Words._fields[1:], words, strict=True)),
@@ -96,20 +97,14 @@ class Answer:
             "span": comparison and comparison.span,
             "rules": [] if comparison is None else [_rule(row) for row in comparison.rows],
             "learning": learning and [_lesson(lesson) for lesson in learning.lessons],
-            "small_problems": advice and _of(advice, "busy lasting hints notes"),
+            "small_problems": advice
+            and {**_of(advice, "busy lasting hints notes"), "hints": hints},
             "made": {"command": self.command, "versions": versions()},
         }
-        if advice is not None:
-            hints = [{"sentence": hint.sentence, **hint._asdict()} for hint in advice.hints]
-            numbers["small_problems"]["hints"] = hints
         return _plain(numbers)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page, or the figures if the name of the file ends in ".json".
-
-        Returns:
-            The path.
-        """
+        """Writes the page, or the figures if the name of the file ends in ".json"."""
         file = Path(instance("path", path, (str, os.PathLike), "the path of a file"))
         if file.suffix == ".json":
             save_json(file, self.numbers())
@@ -119,10 +114,9 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """The page in a frame, which leaves the style of a notebook alone."""
-        return (
-            f'<iframe srcdoc="{html.escape(self.html())}" title="What if?" style="width:100%;'
-            'height:46rem;border:1px solid #8888"></iframe>'
-        )
+        style = "width:100%;height:46rem;border:1px solid #8888"
+        page = html.escape(self.html())
+        return f'<iframe srcdoc="{page}" title="What if?" style="{style}"></iframe>'
 
 
 def _of(thing: Any, names: str) -> dict[str, Any]:
@@ -158,12 +152,7 @@ def _plain(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on.
-
-    Example:
-        >>> sorted(versions())
-        ['asyncjax', 'jax', 'numpy', 'python']
-    """
+    """The versions that a result depends on."""
     names = ("asyncjax", "jax", "numpy")
     known = {name: sys.modules[name].__version__ for name in names}
     return known | {"python": platform.python_version()}

@@ -36,9 +36,8 @@ from asyncjax.whatif.describing import barrier_of
 
 PAGE = "whatif.html"
 PROGRAM = "python -m asyncjax.whatif"
-_DEMOS = tuple(
-    name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_")) and "spread" not in name
-)
+_JOBS = [name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_"))]
+_DEMOS = tuple(name for name in _JOBS if "spread" not in name)
 _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
 _READING = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
 _KNOWN = {"own_labels": "yes", "noisy": "high", "dear_link": "dear"}  # what means True

@@ -231,19 +231,13 @@ def figures_of(
     jobs = np.bincount(trace.worker[trace.start < span], minlength=n)
     busy, wasted, under_way = _spent(trace, span, is_in)
     counted = int(np.count_nonzero(trace.used & is_in))
-    return Figures(
-        gradients_per_time=counted * local_steps / span,
-        updates_per_time=updates / span,
-        idle=max(0.0, 1.0 - busy / (n * span)),
-        wasted=wasted / (n * span),
-        staleness_mean=float(age.mean()) if len(age) else 0.0,
-        staleness_late=float(np.quantile(age, 0.99, method="higher")) if len(age) else 0.0,
-        staleness_longest=int(age.max(initial=0)),
-        heard=n * shares,
-        misplaced=float(np.abs(shares - 1 / n).sum() / 2),
-        passes=float(np.max(jobs * local_steps / recorded)),
-        under_way=under_way / counted,
-    )
+    rates = counted * local_steps / span, updates / span
+    unused = max(0.0, 1.0 - busy / (n * span)), wasted / (n * span)
+    late = float(np.quantile(age, 0.99, method="higher")) if len(age) else 0.0
+    staleness = float(age.mean()) if len(age) else 0.0, late, int(age.max(initial=0))
+    weight = n * shares, float(np.abs(shares - 1 / n).sum() / 2)
+    passes = float(np.max(jobs * local_steps / recorded))
+    return Figures(*rates, *unused, *staleness, *weight, passes, under_way / counted)
 
 
 def _uses(
@@ -324,21 +318,13 @@ def row_of(rows: Sequence[Any], name: str, what: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What `compare` found.
+    """What `compare` found."""
 
-    Attributes:
-        workers: Their names.
-        rows: The rules in the order of their gain, the largest first.
-        span: What every rule got, time units.
-        draws: How often the log was drawn anew for the intervals.
-        notes: What was cut or repeated, in sentences.
-    """
-
-    workers: tuple[str, ...]
-    rows: tuple[RuleResult, ...]
-    span: float
-    draws: int
-    notes: tuple[str, ...]
+    workers: tuple[str, ...]  # their names
+    rows: tuple[RuleResult, ...]  # in the order of their gain, the largest first
+    span: float  # what every rule got, time units
+    draws: int  # how often the log was drawn anew for the intervals
+    notes: tuple[str, ...]  # what was cut, in sentences
 
     def of(self, name: str) -> RuleResult:
         """The row of a rule."""

@@ -1,44 +1,36 @@
 """The workers of a log, described: who is slow, when, and by which law.
 
-**Why durations differ.** Workers are put side by side: a column is a step where the log counts
-them, a stretch of time where starts are known, and the number of the job otherwise. Of the
-logarithm of the duration of worker i at moment t,
+Workers are put side by side: by step, by time where starts are known, or by the number of the job.
+Of the logarithm of the duration of worker i at moment t,
 
     log d_it = m + a_i + b_t + e_it,
 
 the variance is split into that of a (between workers), of b (in time: all are slow at once) and the
-rest. Standard errors are those of the means of blocks of moments, each far longer than what jobs
-remember of those before, so that runs of slow jobs are no more than they are. Whether workers
-differ at all is asked by exchanging them: within a block any worker could have had any other's mean
-if none differs, so
+rest. Standard errors are those of the means of blocks of moments, far longer than what jobs
+remember. Whether workers differ at all is asked by exchanging them within each block,
 
-    p = (1 + number of exchanges with means of workers as far apart) / (1 + number of exchanges).
+    p = (1 + number of exchanges with means of workers as far apart) / (1 + number of exchanges),
 
-Whether one worker is slow for good is a t test on its blocks, with Holm's correction for n of them.
+whether one is slow for good by a t test on its blocks, with Holm's correction for n of them.
 
-**Outages and stalls.** A gap between two jobs is an outage if it is longer than five typical jobs
-and ten typical gaps of its worker: workers that wait for others in every round are not away. A job
-of a worker with J jobs is a stall if it took three times the median, and
+A gap between two jobs is an outage if it is longer than five typical jobs and ten typical gaps of
+its worker. A job of a worker with J jobs is a stall if it took three times the median, and
 
     d > median + s log(J / 0.02),   s = (ninth decile - median) / log 5,
 
 which, were the upper half of durations exponential, one log in a hundred would have.
 
-**Stamps behind a barrier.** A log that only tells when steps ended holds what lies between two
-ends, the wait for others included. Where all wait for the slowest, and stamp after that, all seem
-to take as long as it did, and nobody can see how uneven they are. With e_ij the stamp of worker i
-for step j, and d_ij the durations, differences of these,
+Where durations are differences of stamps e_ij and all workers stamp after a barrier, all seem to
+take as long as the slowest, and nobody can see how uneven they are:
 
     median_j (max_i e_ij - min_i e_ij) < 0.05 median_ij d_ij
-
-Which stamps are of one step is told by time: those that are nearest to a stamp of the worker with
-the fewest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,9 +80,7 @@ def _by_step(log: Log, logs: list[np.ndarray]) -> np.ndarray | None:
     """Columns of steps that every worker has once; None: they are too few."""
     if log.step is None or any(len(np.unique(row)) < len(row) for row in log.step):
         return None
-    common = log.step[0]
-    for row in log.step:
-        common = np.intersect1d(common, row)
+    common = reduce(np.intersect1d, log.step)
     if 2 * len(common) < min(map(len, logs)):
         return None
     pairs = zip(log.step, logs, strict=True)
@@ -223,10 +213,8 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
 def _exchanged(means: np.ndarray, rng: np.random.Generator) -> float:
     """Probability that means of workers, float64[n, blocks], are as far apart by chance."""
     seen = means.mean(axis=1).var()
-    as_far = sum(
-        bool(rng.permuted(means, axis=0).mean(axis=1).var() >= seen * (1 - 1e-12))
-        for _ in range(_EXCHANGES)
-    )
+    draws = (rng.permuted(means, axis=0).mean(axis=1).var() for _ in range(_EXCHANGES))
+    as_far = sum(bool(draw >= seen * (1 - 1e-12)) for draw in draws)
     return (1 + as_far) / (1 + _EXCHANGES)
 
 
@@ -395,13 +383,11 @@ class Description:
     def sentences(self) -> tuple[str, ...]:
         """The description in words, without full stops; needs jinja2, of the extra `whatif`."""
         mean, share = self.figures.mean, self.outages.share
-        return said(
-            "workers",
-            description=self,
-            slowest_over_fastest=mean.max() / mean.min(),
-            percent_away=100 * share.mean(),
-            sure=SURE,
-        )
+        facts = {
+            "slowest_over_fastest": mean.max() / mean.min(),
+            "percent_away": 100 * share.mean(),
+        }
+        return said("workers", description=self, sure=SURE, **facts)
 
     @property
     def seems_barrier(self) -> bool:

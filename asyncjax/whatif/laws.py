@@ -55,15 +55,15 @@ class Family(NamedTuple):
 
     fit: Callable[[np.ndarray], Parameters]  # of durations float64[..., J]
     law: Any  # of scipy.stats
-    arguments: Callable[..., dict[str, np.ndarray]]  # of it, from the parameters
+    arguments: Callable[..., tuple]  # of it, from the parameters: shape, place, scale
 
     def cdf(self, x: np.ndarray, parameters: Parameters) -> np.ndarray:
         """The share of durations up to x, float64[..., J]."""
-        return self.law.cdf(x, **self._columns(parameters))
+        return self.law.cdf(x, *self._columns(parameters))
 
     def log_density(self, x: np.ndarray, parameters: Parameters) -> np.ndarray:
         """The logarithm of the density at x, float64[..., J]."""
-        return self.law.logpdf(x, **self._columns(parameters))
+        return self.law.logpdf(x, *self._columns(parameters))
 
     def draw(
         self, rng: np.random.Generator, shape: tuple[int, ...], parameters: Parameters
@@ -71,9 +71,8 @@ class Family(NamedTuple):
         """Durations of this shape."""
         arguments = self._columns(parameters)
         if self.law is stats.weibull_min:  # SciPy's own way is the quantile function, and slower
-            powers = rng.standard_exponential(shape) ** (1 / arguments["c"])
-            return arguments["scale"] * powers
-        return self.law.rvs(**arguments, size=shape, random_state=rng)
+            return arguments[-1] * rng.standard_exponential(shape) ** (1 / arguments[0])
+        return self.law.rvs(*arguments, size=shape, random_state=rng)
 
     def distance(self, x: np.ndarray, parameters: Parameters) -> np.ndarray:
         """Kolmogorov distances of samples float64[..., J], float64[...]."""
@@ -82,7 +81,7 @@ class Family(NamedTuple):
         above = np.arange(1, jobs + 1) / jobs - share
         return np.maximum(above, 1.0 / jobs - above).max(axis=-1)
 
-    def _columns(self, parameters: Parameters) -> dict[str, np.ndarray]:
+    def _columns(self, parameters: Parameters) -> tuple:
         return self.arguments(**{k: np.asarray(v)[..., None] for k, v in parameters.items()})
 
 
@@ -126,29 +125,24 @@ def _fit_weibull(x: np.ndarray) -> Parameters:
         shape = np.clip(shape - step, shape / 4, shape * 4)
         if np.all(np.abs(step) < 1e-10 * shape):
             break
-    scale = np.exp(logs.max(axis=-1)) * np.exp(shape[..., None] * apart).mean(axis=-1) ** (
-        1 / shape
-    )
+    power = np.exp(shape[..., None] * apart).mean(axis=-1) ** (1 / shape)
+    scale = np.exp(logs.max(axis=-1)) * power
     return {"shape": shape, "mean": scale * special.gamma(1 + 1 / shape)}
 
 
 FAMILIES = {
-    "exponential": Family(_fit_exponential, stats.expon, lambda mean: {"scale": mean}),
-    "shifted_exponential": Family(
-        _fit_shifted, stats.expon, lambda shift, mean: {"loc": shift, "scale": mean}
-    ),
-    "gamma": Family(
-        _fit_gamma, stats.gamma, lambda shape, mean: {"a": shape, "scale": mean / shape}
-    ),
+    "exponential": Family(_fit_exponential, stats.expon, lambda mean: (0.0, mean)),
+    "shifted_exponential": Family(_fit_shifted, stats.expon, lambda shift, mean: (shift, mean)),
+    "gamma": Family(_fit_gamma, stats.gamma, lambda shape, mean: (shape, 0.0, mean / shape)),
     "lognormal": Family(
         _fit_lognormal,
         stats.lognorm,
-        lambda mean, sigma: {"s": sigma, "scale": mean * np.exp(-(sigma**2) / 2)},
+        lambda mean, sigma: (sigma, 0.0, mean * np.exp(-(sigma**2) / 2)),
     ),
     "weibull": Family(
         _fit_weibull,
         stats.weibull_min,
-        lambda shape, mean: {"c": shape, "scale": mean / special.gamma(1 + 1 / shape)},
+        lambda shape, mean: (shape, 0.0, mean / special.gamma(1 + 1 / shape)),
     ),
 }
 
@@ -256,10 +250,7 @@ def _two_speeds(rows: list[np.ndarray]) -> tuple[Fit, float]:
 
 
 def two_speeds(x: np.ndarray) -> tuple[Parameters, Parameters, float]:
-    """Parameters of `clocks.markov` for durations float64[J], their errors, the share they explain.
-
-    The share is of the variance of log durations; errors are standard errors.
-    """
+    """Parameters of `clocks.markov` for durations float64[J], standard errors, explained share."""
     logs = np.sort(np.log(x))
     jobs, total, share = len(x), float(logs.var()), 0.0
     is_slow = np.zeros(jobs, bool)

@@ -269,13 +269,9 @@ def curves(lesson: ToyResult, log: Log) -> str:
     losses = np.concatenate([row.curve_loss[np.isfinite(row.curve_loss)] for row in rows])
     low, high = min(float(losses.min()), lesson.target), float(np.quantile(losses, 0.995))
     room = 0.03 * max(high - low, 1e-12)
-    figure = plots.curves(
-        [plots.Series(row.rule.name, row.curve_time, *[row.curve_loss] * 3) for row in rows],
-        x_label=f"time{_unit(log, 's')}",
-        y_label="loss",
-        y_range=(low - room, high + room),
-        target=lesson.target,
-    )
-    return plots.svg_text(
-        figure, f"Loss against time, {lesson.task.name}, one seed: {', '.join(rules)}"
-    )
+    series = [plots.Series(row.rule.name, row.curve_time, *[row.curve_loss] * 3) for row in rows]
+    label, span = f"time{_unit(log, 's')}", (low - room, high + room)
+    target = lesson.target
+    figure = plots.curves(series, x_label=label, y_label="loss", y_range=span, target=target)
+    title = f"Loss against time, {lesson.task.name}, one seed: {', '.join(rules)}"
+    return plots.svg_text(figure, title)

@@ -7,10 +7,8 @@ The problems are small, convex and noisy:
                 sum to zero, so that the true optimum is the same
     labels      logistic regression, the rows sorted by label: half of the workers hold each
 
-Curvatures a_j fall from 1 to 1/20, and every coordinate has the same share of the loss at the
-start, x = 0. The noise of a synchronous round is the same for any number of workers. On skewed data
-a rule that hears some workers more often than others ends somewhere else: the larger their z_i, the
-farther.
+Curvatures a_j fall from 1 to 1/20; the noise of a synchronous round is the same for any number of
+workers. On skewed data a rule that hears some workers more often ends somewhere else.
 
 Every rule gets the same span of time, the same grid of step sizes, and the same log, drawn anew in
 blocks for each seed. With f_0 the loss at the start and f the lowest that synchronous rounds,
@@ -18,10 +16,7 @@ tuned, have by half of the span,
 
     target = f_0 - 0.93 (f_0 - f)
 
-Nearer to f, the noise of a constant step decides when a run is there for good, not its speed.
-
-A rule is there when it has reached it and does not leave it again: with records at x_1 <= x_2 <= ..
-of losses v_1, v_2, .. within the span,
+A rule is there when it does not leave it again: with losses v_1, v_2, .. at x_1 <= x_2 <= ..,
 
     t = min {x_i : v_j <= target for all j >= i}
 
@@ -133,21 +128,13 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ToyResult:
-    """All rules on one problem.
-
-    Attributes:
-        task: The problem.
-        target: The loss to reach.
-        span: What every rule got, time units.
-        rows: The rules, the soonest first.
-        level: Names of the rules with no significant difference to the first, itself included.
-    """
+    """All rules on one problem."""
 
     task: Task
-    target: float
-    span: float
-    rows: tuple[Learned, ...]
-    level: tuple[str, ...]
+    target: float  # the loss to reach
+    span: float  # what every rule got, time units
+    rows: tuple[Learned, ...]  # the soonest first
+    level: tuple[str, ...]  # rules with no significant difference to the first, itself included
 
     def of(self, name: str) -> Learned:
         """The row of a rule."""
@@ -173,15 +160,10 @@ class ToyResult:
 
 @dataclass(frozen=True, eq=False)
 class ToyResults:
-    """What `toy_training` found: a lesson a problem.
+    """What `toy_training` found."""
 
-    Attributes:
-        lessons: What each stand-in problem taught.
-        step_sizes: The grid that every rule was tuned on.
-    """
-
-    lessons: tuple[ToyResult, ...]
-    step_sizes: tuple[float, ...]
+    lessons: tuple[ToyResult, ...]  # what each stand-in problem taught
+    step_sizes: tuple[float, ...]  # the grid that every rule was tuned on
 
     def choice(self, is_skewed: bool) -> str:
         """The soonest rule: surely sooner in one of these lessons, and no later in the others."""
