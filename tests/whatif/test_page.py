@@ -59,10 +59,8 @@ def test_the_page_is_well_formed_and_needs_nothing_outside(answer):
     parser = Balanced()
     parser.feed(page)
     assert parser.open == []
-    assert not {"script", "link", "img", "iframe", "image"} & set(parser.seen)
-    outside = (
-        r"(src|href)=(?!.#)|url\((?!#)|@import|https?://(?!www\.w3\.org/(2000/svg|1999/xlink))"
-    )
+    assert not {"script", "link", "img", "iframe", "metadata"} & set(parser.seen)
+    outside = r"(src|href)=(?!.(#|data:image/png))|url\((?!#)|@import|https?://(?!www\.w3\.org/(2000/svg|1999/xlink))"
     assert not re.search(outside, page)
     assert len(page) < 300_000
     assert page == whatif.answer(uneven_log(), quick=True, command=answer.command).html()
@@ -91,20 +89,20 @@ def test_letters_of_pictures_can_be_read_on_a_phone(answer):
     least = int(re.search(r"svg \{ min-width: (\d+)px", page)[1])
     for drawn in re.findall(r"<svg.*?</svg>", page, re.S):
         width = float(re.search(r'viewBox="0 0 ([\d.]+)', drawn)[1])
-        sizes = [float(size) for size in re.findall(r"font: (?:\w+ )?([\d.]+)px", drawn)]
-        assert min(sizes) * least / width >= 9.5
-        assert max(sizes) * least / width >= 10.5
+        sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", drawn)]
+        assert min(sizes) * least / width >= 11
 
 
-def test_every_picture_is_xml_with_a_title_and_ids_that_are_needed(answer):
+def test_every_picture_is_xml_with_a_title_and_names_of_its_own(answer):
     pictures = re.findall(r"<svg.*?</svg>", answer.html(), re.S)
     assert len(pictures) == 5
+    ids = []
     for drawn in pictures:
         root = ElementTree.fromstring(drawn)
         assert root[0].tag.endswith("title")
         assert root[0].text
-        ids = [part.get("id") for part in root.iter() if part.get("id")]
-        assert all(f"#{name}" in drawn for name in ids)
+        ids += [part.get("id") for part in root.iter() if part.get("id")]
+    assert len(set(ids)) == len(ids)
 
 
 def test_bars_are_as_long_as_the_gains(answer, drawn):

@@ -387,6 +387,6 @@ def svg_text(figure: Figure, title: str) -> str:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(buffer, format="svg", metadata={**nothing, "Title": title})
     text = buffer.getvalue()
-    # Names of parts that nothing refers to would be there again in the next figure of a page.
-    text = re.sub(r' id="[a-z]+(?:\.?[a-z0-9]+)*_\d+"', "", text[text.index("<svg") :])
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]+"', "<g", text)  # the next figure of a page has these names too
     return text.replace("<svg ", '<svg role="img" ', 1).strip()
