@@ -24,7 +24,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from asyncjax import checks, clocks, traces
@@ -84,8 +83,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its page.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    run = partial(_run, given, program)
-    return answered("whatif", _parser(program), given, run, _in_options)
+    parser = _parser(program)
+    return answered("whatif", parser, given, lambda s: _run(given, program, s), _in_options)
 
 
 def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -228,7 +227,7 @@ def figures_of(
     worker, age, weight = _uses(trace, is_in, updates)
     total = np.bincount(worker, weight, minlength=n)
     shares = total / total.sum() if total.sum() > 0 else np.full(n, 1 / n)
-    jobs = np.bincount(trace.worker[trace.start < span], minlength=n)
+    jobs = np.bincount(trace.worker[np.asarray(trace.start) < span], minlength=n)
     busy, wasted, under_way = _spent(trace, span, is_in)
     counted = int(np.count_nonzero(trace.used & is_in))
     rates = counted * local_steps / span, updates / span
@@ -263,7 +262,7 @@ def _spent(trace: EventTrace, span: float, is_in: np.ndarray) -> tuple[float, fl
 
     spent = took(trace.start, trace.time)
     busy, wasted = float(spent.sum()), float(spent[is_in & ~trace.used].sum())
-    under_way = np.count_nonzero((trace.start < span) & (trace.time > span))
+    under_way = np.count_nonzero((np.asarray(trace.start) < span) & (trace.time > span))
     if trace.cancelled is not None:
         _, start, stop = trace.cancelled
         lost = float(took(start, stop).sum())
@@ -473,7 +472,7 @@ def _rate(rows: Rows) -> float:
 def _plain(rows: Rows) -> float:
     """What the whole log says of never waiting: its rate over that of rounds."""
     longest = max(map(len, rows))
-    rounds = reduce(np.maximum, (np.resize(row, longest) for row in rows))
+    rounds = np.maximum.reduce([np.resize(row, longest) for row in rows])
     return float(_rate(rows) * rounds.mean() / len(rows))
 
 

@@ -178,18 +178,13 @@ def spread_of(log: Log, side: np.ndarray, rng: np.random.Generator) -> Spread:
         p_values = _holm(2.0 * special.stdtr(count - 1, -sizes))
         notable = (p_values < SURE) & (np.abs(effect) > np.log(NOTABLE))
         for_good = np.where(notable, np.sign(effect), 0).astype(np.int8)
-        at_times = _slow_blocks(means).mean(axis=1)
+        away = means - np.median(means, axis=1, keepdims=True)
+        typical = 1.4826 * float(np.median(np.abs(away)))
+        is_slow = away > max(np.log(_SLOW_BLOCK), _CHANCE * typical)
         chance = _exchanged(means, rng)
-        rest = chance, np.exp(effect), error, p_values, for_good, at_times, count
+        rest = chance, np.exp(effect), error, p_values, for_good, is_slow.mean(axis=1), count
     total = (between + within) or 1.0
     return Spread(between / total, in_time / total, (within - in_time) / total, *rest)
-
-
-def _slow_blocks(means: np.ndarray) -> np.ndarray:
-    """Which blocks are slower than the worker's usual one, and by more than blocks vary."""
-    apart = means - np.median(means, axis=1, keepdims=True)
-    typical = 1.4826 * float(np.median(np.abs(apart)))
-    return apart > max(np.log(_SLOW_BLOCK), _CHANCE * typical)
 
 
 def _in_time(table: np.ndarray) -> float:
@@ -321,7 +316,9 @@ def outages_of(log: Log) -> Outages:
         share = np.bincount(who, away[:, 2], minlength=n) / log.span
     jobs = stalls[:, 3].astype(np.int64)
     known = log.start is not None
-    return Outages(who, *away.T[1:], stalled, *stalls.T[1:3], jobs, share, known)
+    _, begin, length = away.T
+    _, took, factor, _ = stalls.T
+    return Outages(who, begin, length, stalled, took, factor, jobs, share, known)
 
 
 class Barrier(NamedTuple):

@@ -27,7 +27,7 @@ smallest distance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ from asyncjax import clocks
 from asyncjax.clocks import Clock
 from asyncjax.traces import Log
 
-Parameters = dict[str, np.ndarray]  # by name, [...]
+Parameters = dict[str, Any]  # arrays by name, [...]
 _NEWTON = 20  # steps, at most
 _SMALL = 1e-12
 _SAMPLES = 199
@@ -187,18 +187,13 @@ def fits_of(log: Log, rng: np.random.Generator) -> tuple[Fit, ...]:
     smooth: list[Fit] = []
     if min(spread) > 1e-9:  # a density is infinite where a worker does not vary
         smooth = [_fit(name, family, rows, rng) for name, family in FAMILIES.items()]
-    smooth.sort(key=_badness)
+    smooth.sort(key=lambda f: (f.is_rejected, f.median_distance if f.is_rejected else f.bic))
     speeds, share = _two_speeds(rows)
     first, last = ([speeds], []) if share >= TWO_SPEEDS else ([], [speeds])
     return (*first, *smooth, *last, constant)
 
 
-def _badness(fit: Fit) -> tuple[bool, float]:
-    """What the best fit has least of."""
-    return fit.is_rejected, fit.median_distance if fit.is_rejected else fit.bic
-
-
-def _stacked(workers: list[Parameters]) -> Parameters:
+def _stacked(workers: Sequence[Parameters]) -> Parameters:
     return {name: np.array([worker[name] for worker in workers]) for name in workers[0]}
 
 
@@ -242,7 +237,8 @@ def _constant(rows: list[np.ndarray]) -> Fit:
 def _two_speeds(rows: list[np.ndarray]) -> tuple[Fit, float]:
     """Every worker with two speeds, and what they explain of the median worker."""
     fitted = [two_speeds(row) for row in rows]
-    parameters, errors = (_stacked([worker[k] for worker in fitted]) for k in (0, 1))
+    parameters = _stacked([parameters for parameters, _, _ in fitted])
+    errors = _stacked([errors for _, errors, _ in fitted])
     share = np.array([explained for _, _, explained in fitted])
     clock = clocks.markov(**parameters)
     fit = Fit("markov", parameters, errors, 1.0 - share, np.nan, np.nan, clock)
@@ -269,5 +265,5 @@ def two_speeds(x: np.ndarray) -> tuple[Parameters, Parameters, float]:
     values = [group.mean() for group in groups] + shares
     errors = [group.std() / np.sqrt(len(group)) for group in groups]
     errors += [(p * (1 - p) / max(1, c.size)) ** 0.5 for p, c in zip(shares, changes, strict=True)]
-    names = ("fast", "slow", "to_slow", "to_fast")
-    return *(dict(zip(names, row, strict=True)) for row in (values, errors)), share
+    names: list[str] = ["fast", "slow", "to_slow", "to_fast"]
+    return dict(zip(names, values, strict=True)), dict(zip(names, errors, strict=True)), share

@@ -5,7 +5,6 @@ Pictures are figures of matplotlib, drawn as `results.plots` draws, and stand in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -172,8 +171,8 @@ def soonest(lesson: ToyResult) -> str:
     largest = 1.3 * finite.max(initial=1.0)  # whiskers end there
     spreads, looks = [], []
     for row, (value, low, high) in zip(lesson.rows, ratios.tolist(), strict=True):
-        height = min(value, largest) if value else math.inf
-        end = high if high <= largest else math.inf
+        height = min(value, largest) if value else np.inf
+        end = high if high <= largest else np.inf
         spreads.append(Spread(height, min(low, largest), end, reached=0.0))
         number = speed(value) if value else "not at the target in time"
         looks.append(("good" if row.rule.name in lesson.level else "base", number))

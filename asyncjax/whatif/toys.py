@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -294,7 +293,7 @@ def _run(
         keys=setting.keys,
         record_every=runs[0].n_updates // RECORDS,
         width=1,
-        sizes=partial(_common, n=problem.n_workers or 1, room=setting.room),
+        sizes=lambda sizes: _common(sizes, problem.n_workers or 1, setting.room),
     ).records
     return np.asarray(records.time, np.float64), np.asarray(records.loss, np.float64)
 
