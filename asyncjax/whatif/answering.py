@@ -60,12 +60,9 @@ class Answer:
     @cached_property
     def words(self) -> Words:
         """The answer in words."""
-        names = ("hidden", "remedy", "stamps")
-        if self.comparison is not None:
-            names = ("headline", "advice", "sentences", "caveats")
-        facts = {"comparison": self.comparison, "learning": self.learning}
-        first, second, *rest = (said(name, description=self.description, **facts) for name in names)
-        return Words(first[0], second[0], rest[0], rest[1] if len(rest) > 1 else ())
+        facts = _of(self, "description comparison learning")
+        headline, advice, sentences, caveats = (said(part, **facts) for part in Words._fields)
+        return Words(headline[0], advice[0], sentences, caveats)
 
     def text(self) -> str:
         """The answer for a terminal: words, then the table."""

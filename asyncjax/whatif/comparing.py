@@ -418,8 +418,7 @@ def teller(progress: Tell | None) -> Tell:
     """Who is told of progress, or nobody."""
     if progress is None:
         return lambda what, share: None
-    function("progress", progress, "a function of a text and a share, or None")
-    return progress
+    return function("progress", progress, "a function of a text and a share, or None")
 
 
 def rows_of(log: Log) -> list[np.ndarray]:
@@ -445,14 +444,10 @@ def played(rule: Rule, rows: Rows, span: float, key: jax.Array) -> Figures:
     return figures_of(trace_of(rule, rows, span, key), span, recorded, rule.local_steps)
 
 
-def trace_of(
-    rule: Rule, rows: Rows, span: float, key: jax.Array, *, n_updates: int = 64
-) -> EventTrace:
+def trace_of(rule: Rule, rows: Rows, span: float, key: jax.Array, count: int = 64) -> EventTrace:
     """The trace of a rule, a little longer than the span, so that all updates at its end are in."""
     clock, until = clock_of(rows, rule.local_steps), span * (1 + _ROUNDING)
-    return traces.lasting(lambda count: [rule.make(clock, count, key)], until, n_updates=n_updates)[
-        0
-    ]
+    return traces.lasting(lambda n: [rule.make(clock, n, key)], until, n_updates=count)[0]
 
 
 def _interval(value: float, width: float, figures: Figures, plain: float) -> Interval:

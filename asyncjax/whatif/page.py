@@ -211,18 +211,15 @@ def time_spent(comparison: Comparison) -> str:
     return plots.svg_text(figure, f"Useful share of the workers' time: {_listed(rows, numbers)}")
 
 
-def _ranked(log: Log, most: int, *, slowest_first: bool) -> np.ndarray:
+def _ranked(log: Log, most: int, sign: int) -> np.ndarray:
     """Workers by the median of their durations; of many some, evenly from all ranks."""
-    sign = -1 if slowest_first else 1
     order = np.argsort([sign * np.median(row) for row in log.durations], kind="stable")
-    if len(order) > most:
-        order = order[np.linspace(0, len(order) - 1, most).round().astype(int)]
-    return order
+    return order[np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)]
 
 
 def workers(log: Log) -> str:
     """A row a worker: quantiles of its durations, the slowest on top."""
-    order = _ranked(log, MOST_WORKERS, slowest_first=True)
+    order = _ranked(log, MOST_WORKERS, -1)
     rows = [np.quantile(log.durations[i], [0.05, 0.25, 0.5, 0.75, 0.95]) for i in order]
     low, begin, middle, end, high = np.transpose(rows)
     places, unit = range(len(order)), "seconds" if log.unit == "seconds" else "units of the log"
@@ -244,8 +241,8 @@ def _short(name: str, most: int = 18) -> str:
 def timeline(log: Log, comparison: Comparison, rule: Rule) -> str:
     """The first moments of a rule: a row a worker, the fastest on top, a bar a job."""
     until = 3.5 / comparison.reference.figures.updates_per_time  # some synchronous rounds
-    trace = trace_of(rule, log.durations, until, jax.random.key(0), n_updates=8)
-    order = _ranked(log, _SHOWN, slowest_first=False)
+    trace = trace_of(rule, log.durations, until, jax.random.key(0), 8)
+    order = _ranked(log, _SHOWN, 1)
     place = np.full(len(log.workers), len(order) + 1)  # below the picture
     place[order] = np.arange(len(order))
 
@@ -269,8 +266,7 @@ def curves(lesson: ToyResult, log: Log) -> str:
     low, high = min(float(losses.min()), lesson.target), float(np.quantile(losses, 0.995))
     room = 0.03 * max(high - low, 1e-12)
     series = [plots.Series(row.rule.name, row.curve_time, *[row.curve_loss] * 3) for row in rows]
-    label, span = f"time{_unit(log, 's')}", (low - room, high + room)
-    target = lesson.target
-    figure = plots.curves(series, x_label=label, y_label="loss", y_range=span, target=target)
+    look = {"x_label": f"time{_unit(log, 's')}", "y_range": (low - room, high + room)}
+    figure = plots.curves(series, y_label="loss", target=lesson.target, **look)
     title = f"Loss against time, {lesson.task.name}, one seed: {', '.join(rules)}"
     return plots.svg_text(figure, title)
