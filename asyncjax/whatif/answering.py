@@ -150,8 +150,7 @@ def _plain(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """The versions that a result depends on."""
-    names = ("asyncjax", "jax", "numpy")
-    known = {name: sys.modules[name].__version__ for name in names}
+    known = {name: sys.modules[name].__version__ for name in ("asyncjax", "jax", "numpy")}
     return known | {"python": platform.python_version()}
 
 

@@ -68,6 +68,7 @@ class Rule:
     call: str  # how the trace is made with this library, a line of Python
     make: Make
     local_steps: int = 1  # gradient steps of a job; each counts as a gradient
+    stops: bool = False  # whether late jobs are stopped, which real workers may be unable to
 
 
 def rules_for(n: int, usual: float) -> tuple[Rule, ...]:
@@ -99,7 +100,7 @@ def _asynchronous(name: str, family: str, load: int = 1, **parts: tuple[str, Any
     written = [f"{key}={words}" for key, (words, _) in parts.items()]
     written += [f"load={load}"] * (load > 1) + ["key=key"] * ("dispatch" in parts)
     call = ", ".join(["traces.asynchronous(clock, n_updates=T", *written])
-    return Rule(name, family, f"{call})", make, load)
+    return Rule(name, family, f"{call})", make, load, "cancel" in call)
 
 
 def _synchronous(name: str, family: str, n: int, k: int, load: int = 1) -> Rule:
@@ -110,7 +111,7 @@ def _synchronous(name: str, family: str, n: int, k: int, load: int = 1) -> Rule:
 
     written = f", load={load}" * (load > 1)
     call = f"traces.synchronous(clock, k={k}, n_updates=T{written})"
-    return Rule(name, family, call, make, load)
+    return Rule(name, family, call, make, load, k < n)
 
 
 def _share(n: int, share: float) -> int:

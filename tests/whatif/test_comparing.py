@@ -42,7 +42,7 @@ def recorded():
 def test_with_equal_workers_nobody_gains(even):
     for row in even.rows:
         assert row.gain.value <= 1.0 + 1e-6, row.rule.name
-        if "stop" not in row.rule.name and row.rule.family not in ("fastest k", "backup workers"):
+        if not row.rule.stops:
             assert row.gain == Interval(1.0, 1.0, 1.0), row.rule.name
             assert row.figures.idle == 0.0
             assert row.figures.misplaced < 1e-6
