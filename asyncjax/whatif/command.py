@@ -123,13 +123,7 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
 
 
 def demo(name: str) -> Log:
-    """The log of a recording that comes with the library.
-
-    Example:
-        >>> log = demo("llm_slow_worker")
-        >>> log.n_workers, log.unit
-        (4, 'seconds')
-    """
+    """The log of a recording that comes with the library."""
     known = clocks.recording(name)
     return replace(
         traces.read_log(known.durations),
@@ -151,14 +145,7 @@ def _read(settings: argparse.Namespace) -> Log:
 
 
 def _in_options(sentence: str) -> str:
-    """A sentence of the reader, which speaks of arguments of Python, for who gives options.
-
-    Example:
-        >>> _in_options("worker must be a name, or None, got 3; say worker='rank', duration='ms'")
-        '--worker must be a name, got 3; say --worker rank --duration ms'
-        >>> _in_options("path must be a table with rows, got none in a.csv")
-        'FILE must be a table with rows, got none in a.csv'
-    """
+    """A sentence of the reader, which speaks of arguments of Python, for who gives options."""
     names = "|".join((*_COLUMNS, "unit"))
     sentence = re.sub(r"^path is (.*); it must", r"\1 must", sentence)
     sentence = re.sub(r"^(?:path|log) must", "FILE must", sentence)

@@ -349,27 +349,16 @@ def _nearest(row: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Description:
-    """What a log says of its workers; `whatif.describe` makes it.
-
-    Attributes:
-        log: The log.
-        by: What workers were compared by: the "step", the "time", or the number of the "job".
-        figures: Mean, median, spread and quantiles of each worker.
-        spread: Why durations differ, and who is slow for good.
-        dependence: Correlations in time and across workers.
-        outages: When workers were away, and which jobs stalled.
-        fits: Laws fitted to the durations, the best first.
-        barrier: What hides how uneven workers are; None: nothing does.
-    """
+    """What a log says of its workers; `whatif.describe` makes it."""
 
     log: Log
-    by: str
-    figures: Figures
-    spread: Spread
-    dependence: Dependence
-    outages: Outages
-    fits: tuple[Fit, ...]
-    barrier: Barrier | None = None
+    by: str  # what workers were compared by: the "step", the "time", or the number of the "job"
+    figures: Figures  # mean, median, spread and quantiles of each worker
+    spread: Spread  # why durations differ, and who is slow for good
+    dependence: Dependence  # correlations in time and across workers
+    outages: Outages  # when workers were away, and which jobs stalled
+    fits: tuple[Fit, ...]  # laws fitted to the durations, the best first
+    barrier: Barrier | None = None  # what hides how uneven workers are; None: nothing does
 
     @property
     def clock(self) -> Clock:
