@@ -44,20 +44,35 @@ WORDS = {
 
 
 class Hint(NamedTuple):
-    """A leaf that fits."""
+    """A leaf that fits.
 
-    conditions: tuple[str, ...]  # what must hold that neither the log nor a person told
-    method: str  # as the experiments call it
-    call: str  # how it is had with this library, a line
-    over_synchronous: Interval  # time of synchronous SGD over its own, and the 95 % interval
-    over_pure: Interval  # the same of pure asynchronous SGD
-    by_scene: tuple[float, float]  # the first in the scene where it is least, and most
-    arrived: float  # share of its runs that were at the target in time
-    synchronous_arrived: float  # the same of synchronous SGD
-    level_with: tuple[str, ...]  # methods with no significant difference to it
-    faster: tuple[str, ...]  # significantly faster, on the instances that chose nothing
-    knobs: str  # as they were tuned, in words
-    instances: int  # on which the intervals rest
+    Attributes:
+        conditions: What must hold that neither the log nor a person told.
+        method: As the experiments call it.
+        call: How it is had with this library, a line.
+        over_synchronous: Time of synchronous SGD over its own, and the 95 % interval.
+        over_pure: The same of pure asynchronous SGD.
+        by_scene: The first in the scene where it is least, and most.
+        arrived: Share of its runs that were at the target in time.
+        synchronous_arrived: The same of synchronous SGD.
+        level_with: Methods with no significant difference to it.
+        faster: Significantly faster, on the instances that chose nothing.
+        knobs: As they were tuned, in words.
+        instances: On which the intervals rest.
+    """
+
+    conditions: tuple[str, ...]
+    method: str
+    call: str
+    over_synchronous: Interval
+    over_pure: Interval
+    by_scene: tuple[float, float]
+    arrived: float
+    synchronous_arrived: float
+    level_with: tuple[str, ...]
+    faster: tuple[str, ...]
+    knobs: str
+    instances: int
 
     @property
     def sentence(self) -> str:
@@ -67,12 +82,19 @@ class Hint(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """What small problems say of such workers; `whatif.advise` makes it."""
+    """What small problems say of such workers; `whatif.advise` makes it.
 
-    busy: float  # share of their time that synchronous rounds keep these workers busy
-    lasting: bool | None  # whether they are uneven for good; None: the log is too short to tell
-    hints: tuple[Hint, ...]  # the leaves that fit
-    unasked: tuple[str, ...] = ()  # what a person said and the tree asks nothing of
+    Attributes:
+        busy: Share of their time that synchronous rounds keep these workers busy.
+        lasting: Whether they are uneven for good; None: the log is too short to tell.
+        hints: The leaves that fit.
+        unasked: What a person said and the tree asks nothing of.
+    """
+
+    busy: float
+    lasting: bool | None
+    hints: tuple[Hint, ...]
+    unasked: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:

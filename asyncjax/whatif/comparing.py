@@ -318,13 +318,21 @@ def row_of(rows: Sequence[Any], name: str, what: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What `compare` found."""
+    """What `compare` found.
 
-    workers: tuple[str, ...]  # their names
-    rows: tuple[RuleResult, ...]  # in the order of their gain, the largest first
-    span: float  # what every rule got, time units
-    draws: int  # how often the log was drawn anew for the intervals
-    notes: tuple[str, ...]  # what was cut, in sentences
+    Attributes:
+        workers: Their names.
+        rows: In the order of their gain, the largest first.
+        span: What every rule got, time units.
+        draws: How often the log was drawn anew for the intervals.
+        notes: What was cut, in sentences.
+    """
+
+    workers: tuple[str, ...]
+    rows: tuple[RuleResult, ...]
+    span: float
+    draws: int
+    notes: tuple[str, ...]
 
     def of(self, name: str) -> RuleResult:
         """The row of a rule."""

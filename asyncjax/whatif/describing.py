@@ -349,16 +349,27 @@ def _nearest(row: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Description:
-    """What a log says of its workers; `whatif.describe` makes it."""
+    """What a log says of its workers; `whatif.describe` makes it.
+
+    Attributes:
+        log: What was read.
+        by: What workers were compared by: the "step", the "time", or the number of the "job".
+        figures: Mean, median, spread and quantiles of each worker.
+        spread: Why durations differ, and who is slow for good.
+        dependence: Correlations in time and across workers.
+        outages: When workers were away, and which jobs stalled.
+        fits: Laws fitted to the durations, the best first.
+        barrier: What hides how uneven workers are; None: nothing does.
+    """
 
     log: Log
-    by: str  # what workers were compared by: the "step", the "time", or the number of the "job"
-    figures: Figures  # mean, median, spread and quantiles of each worker
-    spread: Spread  # why durations differ, and who is slow for good
-    dependence: Dependence  # correlations in time and across workers
-    outages: Outages  # when workers were away, and which jobs stalled
-    fits: tuple[Fit, ...]  # laws fitted to the durations, the best first
-    barrier: Barrier | None = None  # what hides how uneven workers are; None: nothing does
+    by: str
+    figures: Figures
+    spread: Spread
+    dependence: Dependence
+    outages: Outages
+    fits: tuple[Fit, ...]
+    barrier: Barrier | None = None
 
     @property
     def clock(self) -> Clock:

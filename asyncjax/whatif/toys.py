@@ -159,10 +159,15 @@ class ToyResult:
 
 @dataclass(frozen=True, eq=False)
 class ToyResults:
-    """What `toy_training` found."""
+    """What `toy_training` found.
 
-    lessons: tuple[ToyResult, ...]  # what each stand-in problem taught
-    step_sizes: tuple[float, ...]  # the grid that every rule was tuned on
+    Attributes:
+        lessons: What each stand-in problem taught.
+        step_sizes: The grid that every rule was tuned on.
+    """
+
+    lessons: tuple[ToyResult, ...]
+    step_sizes: tuple[float, ...]
 
     def choice(self, is_skewed: bool) -> str:
         """The soonest rule: surely sooner in one of these lessons, and no later in the others."""
