@@ -53,9 +53,9 @@ bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.rollouts
 
 bench-gpu: .venv/bench-gpu  ## the benchmarks that have a GPU column, on a GPU
-	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m benchmarks.replay
+	JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest $(BIN)/python -m benchmarks.replay
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m benchmarks.steps
-	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m benchmarks.ordering
+	JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest $(BIN)/python -m benchmarks.ordering
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m benchmarks.stragglers
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m benchmarks.local_steps
 

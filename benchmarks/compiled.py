@@ -37,9 +37,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax import clocks, orders, problems, simulation, stragglers, traces
 from asyncjax.cluster.slot_solver import slot_cost
-from asyncjax.simulation.loops import loop as loops
-from asyncjax.simulation.plans.memory import memory
-from asyncjax.simulation.plans.program import sizes_of
+from asyncjax.simulation import loop as loops
+from asyncjax.simulation.memory import memory
+from asyncjax.simulation.program import sizes_of
 from benchmarks import hlo
 
 STEP = 0.05

@@ -31,7 +31,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import clocks, problems, simulation, traces
-from asyncjax.simulation.plans.plan import ReplayPlan
+from asyncjax.simulation.plan import ReplayPlan
 from benchmarks.timing import ratio, seconds, setting
 
 N = 64

@@ -1,11 +1,18 @@
 """How fast traces are made, for every rule, and how that grows with the number of workers.
 
 Run `python -m benchmarks.traces`; it prints a Markdown table of microseconds an arrival. Absolute
-times belong to the machine they were taken on; what counts is the growth along a row.
+times belong to the machine they were taken on; what counts is the growth along a row. With
+`--log-rows 1000000` it prints instead what it takes to read logs of so many rows, a process each.
 """
 
 import argparse
+import datetime
+import multiprocessing
+import resource
+import tempfile
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -81,12 +88,63 @@ def updates_for(make: Make, clock: clocks.Clock, n_arrivals: int) -> tuple[int, 
         n_updates = int(np.ceil(n_updates * min(8.0, 1.1 * n_arrivals / arrivals)))
 
 
+def moment(seconds: float) -> str:
+    """A date, so many seconds after another."""
+    return datetime.datetime.fromtimestamp(1.7e9 + seconds, datetime.UTC).isoformat()
+
+
+# Layouts of a log: header, and the row of a job, of a worker, its number, its start and its length.
+LAYOUTS: dict[str, tuple[str, Callable[[int, int, float, float], str]]] = {
+    "steps.csv": ("worker,step,seconds", lambda w, j, at, took: f"w{w},{j},{took!r}"),
+    "spans.csv": ("worker,start,end", lambda w, j, at, took: f"w{w},{at!r},{at + took!r}"),
+    "dates.csv": (
+        "worker,start,end",
+        lambda w, j, at, took: f"w{w},{moment(at)},{moment(at + took)}",
+    ),
+    "units.csv": ("worker,step,time", lambda w, j, at, took: f"w{w},{j},{1e3 * took:.6f} ms"),
+    "stamps.csv": ("worker,timestamp", lambda w, j, at, took: f"w{w},{1.7e9 + at + took:.6f}"),
+    "steps.jsonl": ("", lambda w, j, at, took: f'{{"worker": {w}, "step": {j}, "s": {took!r}}}'),
+}
+
+
+def read(path: Path) -> tuple[float, float]:
+    """Processor seconds that reading a log takes, and the most memory of the process, MB."""
+    began = time.process_time()
+    traces.read_log(path)
+    return time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def logs(n_rows: int) -> None:
+    """Prints what it takes to read logs of 100 workers."""
+    lengths = np.random.default_rng(0).gamma(2.0, 0.5, n_rows) + 1e-3
+    print(
+        f"{setting()}; {n_rows} rows\n\n| log | processor seconds | peak memory, MB |\n"
+        "|---|---|---|"
+    )
+    for name, (header, write) in LAYOUTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path, at = Path(folder, name), [0.0] * 100
+            with path.open("w") as file:
+                print(header, file=file)
+                for row, took in enumerate(lengths.tolist()):
+                    job, worker = divmod(row, 100)
+                    print(write(worker, job, at[worker], took), file=file)
+                    at[worker] += took
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                took, memory = pool.apply(read, [path])
+        print(f"| {name} | {took:.1f} | {memory:.0f} |", flush=True)
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arrivals", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--log-rows", type=int)
     arguments = parser.parse_args()
+    if arguments.log_rows is not None:
+        logs(arguments.log_rows)
+        return
     print(
         f"{setting()}; at least {arguments.arrivals} arrivals, exponential times of mean sqrt(i),"
         f" median of {arguments.repeats}; microseconds an arrival\n"

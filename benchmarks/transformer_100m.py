@@ -32,9 +32,9 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax import clocks, problems, simulation, traces
-from asyncjax.simulation.loops.shards import LaneMetric, Shards, shards_of
-from asyncjax.simulation.plans.memory import Memory, memory
-from asyncjax.simulation.plans.program import sizes_of
+from asyncjax.simulation.memory import Memory, memory
+from asyncjax.simulation.placement import LaneMetric, Shards, shards_of
+from asyncjax.simulation.program import sizes_of
 from benchmarks import compiled, hlo
 
 WORKERS, CHIPS, WINDOWS = 64, 16, 4

@@ -24,10 +24,9 @@ from asyncjax.live import jobs, server_state
 from asyncjax.live.news import WorkerEvents
 from asyncjax.live.server_state import ServerState
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
-from asyncjax.simulation.loops.server import judge
-from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.update import Arrival
+from asyncjax.simulation.checkpoints import Checkpoint, mark_of
+from asyncjax.simulation.engine import judge
+from asyncjax.simulation.update import Arrival, Extras
 
 SECONDS = 30.0  # between two writings, at least
 _SHARE = 20  # and so many times as long as the last one took

@@ -26,16 +26,15 @@ from asyncjax.live import jobs
 from asyncjax.live.server_state import ServerState, Told
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
-from asyncjax.simulation.arguments import checked_update, key_of
-from asyncjax.simulation.loops.events import events_of
-from asyncjax.simulation.loops.server import ReplayResult, measure
-from asyncjax.simulation.plans.plan import ReplayPlan, plan
-from asyncjax.simulation.plans.update import Update
-from asyncjax.simulation.replay import check_workers, run_of
+from asyncjax.simulation.arguments import check_update, check_workers, first_equal, key_of
+from asyncjax.simulation.engine import ReplayResult, measure
+from asyncjax.simulation.plan import ReplayPlan, plan
+from asyncjax.simulation.program import gradients_behind
+from asyncjax.simulation.replay import run_of
+from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import EventTrace
-from asyncjax.traces.collection import Entries
+from asyncjax.traces.collection import Entries, exact_weights
 from asyncjax.traces.event_trace import worker_count
-from asyncjax.traces.serving import exact_weights
 
 
 def rerun(
@@ -84,7 +83,8 @@ def rerun(
     own, key = jobs.make_problem(problem, None), key_of(key)
     instance("trace", trace, EventTrace, "an EventTrace")
     planned = plan(trace, width=1, record_every=record_every)
-    update = checked_update(update, own.params, [planned])
+    check_update(update, own.params, [trace])
+    update = first_equal(update_of(update))
     check_workers(own, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
     model, entries = ServerState(own, update, key), _entries(trace)
@@ -153,11 +153,10 @@ def judged(
     problem: Problem, model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]
 ) -> Run:
     """The run of a trace whose steps are made, its recorded models judged; losses float[G]."""
-    events = events_of(planned)
     recorded = [model.recorded[int(version)] for version in planned.records]
     rows = jax.tree.map(lambda *leaves: jnp.stack([*leaves, leaves[-1]]), *recorded)
     measured = jax.jit(measure)(
-        problem, events.record_events, events.record_weights, rows, jnp.asarray(np.stack(losses))
+        problem, *gradients_behind(planned), rows, jnp.asarray(np.stack(losses))
     )
     left = {"arrival_state": model.arrival_state, "failed": model.failed}
     return run_of(planned, ReplayResult(model.params, model.opt_state, measured, **left))

@@ -29,9 +29,8 @@ from asyncjax.live.jobs import (
     unpacked,
 )
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.server import first_state, server_step
-from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.update import Arrival, Update
+from asyncjax.simulation.engine import first_state
+from asyncjax.simulation.update import Arrival, Extras, Update, server_step
 from asyncjax.traces.collection import Entries
 
 INDEX = ("versions", "recorded", "held", "kept")  # what a state is of

@@ -30,16 +30,16 @@ from asyncjax.results.run import Run
 from asyncjax.simulation.arguments import (
     Execution,
     check_problem,
-    checked_update,
+    check_update,
     execution_of,
+    first_equal,
     key_of,
 )
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import Progress
 from asyncjax.traces.asynchronous import Rule, first_jobs, timeouts_of
-from asyncjax.traces.collection import Collection
-from asyncjax.traces.dispatch import Answer, Dispatch
-from asyncjax.traces.own_rules import answering, collector
+from asyncjax.traces.collection import Collection, collector
+from asyncjax.traces.dispatch import Answer, Dispatch, answering
 from asyncjax.traces.progress import pace_of
 from asyncjax.traces.random_draws import check_key, count_of_updates, on_host
 from asyncjax.traces.server import Rules, Server
@@ -157,7 +157,8 @@ def train(
         record_every = whole("record_every", record_every)
     own = _servers(problem, n)
     check_problem(own)
-    update = checked_update(update, own.params, n_workers=n)
+    check_update(update, own.params, n_workers=n)
+    update = first_equal(update_of(update))
     if update.is_of_arrivals and rule.collect.reuse is not None:
         raise ValueError(
             "gradient_transform and aggregator must be None where gradients serve in several"

@@ -23,7 +23,7 @@ from asyncjax.rollouts.corrections import Correction, effective_sample_size, non
 from asyncjax.rollouts.replay_plan import Lanes
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
 from asyncjax.simulation.arguments import check_optimizer
-from asyncjax.simulation.plans.rows import read
+from asyncjax.simulation.rows import read
 
 _PROMPT, _SAMPLE, _STEP = range(3)
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from asyncjax.checks import instance
 from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
-from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.slots import allocate
+from asyncjax.simulation.plan import allocate, recorded_versions
 
 _CHUNK_COST = 4  # of a chunk, in lanes
 _ROUNDING = 1e-6  # tokens; a boundary that is whole up to rounding is whole

@@ -25,7 +25,7 @@ from asyncjax.rollouts.rollout_problem import RolloutProblem
 from asyncjax.rollouts.rollout_trace import RolloutTrace
 from asyncjax.rollouts.versions import Outcome, version_loop
 from asyncjax.simulation.arguments import Execution, check_optimizer, execution_of, forms
-from asyncjax.simulation.loops.loop import Progress, run
+from asyncjax.simulation.loop import Progress, run
 
 
 class RolloutRecords(NamedTuple):

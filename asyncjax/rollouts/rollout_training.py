@@ -37,9 +37,9 @@ from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 from asyncjax.rollouts.trace_making import trace as make_trace
 from asyncjax.rollouts.versions import Note, Outcome, blank_notes, noted
 from asyncjax.simulation.arguments import Execution, execution_of
-from asyncjax.simulation.loops.loop import Progress
-from asyncjax.simulation.loops.server import first_state
-from asyncjax.simulation.plans.plan import recorded_versions
+from asyncjax.simulation.engine import first_state
+from asyncjax.simulation.loop import Progress
+from asyncjax.simulation.plan import recorded_versions
 from asyncjax.traces.progress import Pace, pace_of
 
 _LENGTH = Draft._fields.index("length")

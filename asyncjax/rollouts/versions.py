@@ -27,9 +27,9 @@ from asyncjax.rollouts.learner import (
 )
 from asyncjax.rollouts.replay_plan import Lanes, RolloutPlan, RolloutProgram
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
-from asyncjax.simulation.loops.loop import Loop, Progress
-from asyncjax.simulation.loops.server import first_state, judge
-from asyncjax.simulation.plans.rows import blank, read, when, write
+from asyncjax.simulation.engine import first_state, judge
+from asyncjax.simulation.loop import Loop, Progress
+from asyncjax.simulation.rows import blank, read, when, write
 
 
 class Note(NamedTuple):

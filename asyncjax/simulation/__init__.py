@@ -18,19 +18,22 @@ Epochs run in any example order.
 | `Progress` | what `progress=` is told |
 """
 
-from asyncjax.simulation.aggregated_gradient import first_gradients, replay_piag
 from asyncjax.simulation.arguments import Execution
-from asyncjax.simulation.block_descent import replay_block_descent
+from asyncjax.simulation.delay_adaptive import (
+    first_gradients,
+    replay_block_descent,
+    replay_piag,
+)
 from asyncjax.simulation.epochs import run_epochs
 from asyncjax.simulation.error_constants import ErrorEstimate, estimate_error_bound
-from asyncjax.simulation.example_orders.loaders import IndexSource
-from asyncjax.simulation.loops.loop import Progress
-from asyncjax.simulation.plans.plan import ReplayPlan, plan, plan_alike
-from asyncjax.simulation.plans.program import Sizes
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.loaders import IndexSource
+from asyncjax.simulation.loop import Progress
+from asyncjax.simulation.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.policy_runs import run_policy
+from asyncjax.simulation.program import Sizes
 from asyncjax.simulation.replay import replay
 from asyncjax.simulation.sweep import sweep
+from asyncjax.simulation.update import Update
 
 __all__ = [
     "ErrorEstimate",

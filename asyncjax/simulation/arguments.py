@@ -7,7 +7,7 @@ import math
 import os
 import struct
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
@@ -20,9 +20,7 @@ from jax.sharding import Mesh
 
 from asyncjax.checks import file_path, function, instance, one_key, shown, whole
 from asyncjax.problems import Problem
-from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.plan import ReplayPlan, plan
-from asyncjax.simulation.plans.update import Arrival, Update
+from asyncjax.simulation.update import Arrival, Extras, Update
 from asyncjax.steps.transformation import worker_tables
 from asyncjax.traces import EventTrace, Progress
 from asyncjax.traces.event_trace import worker_count
@@ -102,6 +100,11 @@ class Execution:
         if limit is not None and not (isinstance(limit, float) and limit == math.inf):
             whole("memory_limit", limit)
 
+    @property
+    def is_at_once(self) -> bool:
+        """Whether nothing is to be done before the end of the run."""
+        return self.progress is None and self.checkpoint is None and self.on_record is None
+
 
 def execution_of(
     execution: Execution | None, *, knows: Sequence[str] = (), **short: Any
@@ -119,7 +122,7 @@ def execution_of(
     for name in FIELDS:
         if name not in knows and getattr(execution, name) is not None:
             raise ValueError(f"{name} of the execution must be None: this run does not look at it")
-    return replace(execution, **{name: own for name, own in short.items() if own is not None})
+    return replace(execution, **{name: value for name, value in short.items() if value is not None})
 
 
 def check_problem(problem: Problem) -> None:
@@ -156,50 +159,92 @@ def check_prox(prox: Any, params: Any) -> None:
         ...
         ValueError: prox must return a tree like the model's, got float32[]
     """
-    if prox is None:
-        return
-    function("prox", prox, "a proximal operator, such as steps.l1(1e-3)")
-    model = jax.tree.map(jnp.asarray, params)
-    made = jax.eval_shape(lambda model: jax.tree.map(jnp.asarray, prox(model, 1.0)), model)
-    if forms(made) != forms(model):
-        leaves = [f"{leaf.dtype}{[*leaf.shape]}" for leaf in jax.tree.leaves(made)]
+    if prox is not None:
+        function("prox", prox, "a proximal operator, such as steps.l1(1e-3)")
+        _check_like("prox", lambda model: prox(model, 1.0), params, dtypes=True)
+
+
+def check_workers(problem: Problem, trace: EventTrace) -> None:
+    """Refuses a trace with more workers than the problem has shards."""
+    workers = worker_count(trace)
+    if problem.n_workers is not None and workers > problem.n_workers:
         raise ValueError(
-            f"prox must return a tree like the model's, got {', '.join(leaves) or 'no arrays'}"
+            f"trace has {workers} workers but problem has only {problem.n_workers} shards"
+            " (n_workers)"
         )
 
 
-def checked_update(
+def _check_opt_state(given: Any, optimizer: optax.GradientTransformation, params: Any) -> None:
+    """Refuses a state of other structure, shapes or dtypes than `optimizer.init(params)`."""
+    like = jax.eval_shape(lambda params: jax.tree.map(jnp.asarray, optimizer.init(params)), params)
+    try:
+        fits = forms(jax.tree.map(jnp.asarray, given)) == forms(like)
+    except TypeError:  # something that is no array
+        fits = False
+    if not fits:
+        raise ValueError(
+            "opt_state must have the structure, shapes and dtypes of optimizer.init(params): it is"
+            " the state of another optimizer or of another model"
+        )
+
+
+def check_update(
     update: Update | optax.GradientTransformation,
     params: Any,
-    plans: Sequence[ReplayPlan] = (),
+    traces: Sequence[EventTrace] = (),
     *,
+    opt_state: Any = None,
     n_workers: int = 0,
-) -> Update:
-    """The update of a run, every part the first that is equal to it, so that it is compiled once.
+) -> None:
+    """Refuses an update whose parts are of the wrong kind or do not fit the run.
 
-    Refuses parts that are of the wrong kind, make no model of such a model, or look at gradients
-    one by one where these serve in several updates; and rules with a table of fewer workers than
-    those of the plans, or `n_workers`.
+    That is: make no model of such a model, look at gradients one by one where these serve in
+    several updates, or have a table of fewer workers than those of the traces, or `n_workers`; and
+    an `opt_state` that is not one of the optimizer.
     """
-    n_workers = max([n_workers, *(worker_count(each.trace) for each in plans)])
-    if not isinstance(update, Update):
-        check_optimizer("update", update)
-        check_tables(n_workers, params, optimizer=update)
-        return Update(first_equal(update))
-    check_optimizer("optimizer", update.optimizer)
-    check_worker_params(update.worker_params, update.optimizer, params)
+    n_workers = max([n_workers, *map(worker_count, traces)])
+    is_plain = not isinstance(update, Update)
+    update = Update(update) if is_plain else update
+    optimizer, transform = update.optimizer, update.gradient_transform
+    sent, aggregator = update.worker_params, update.aggregator
+    check_optimizer("update" if is_plain else "optimizer", optimizer)
+    if sent is not None:
+        words = "a function of (params, opt_state), such as steps.look_ahead(0.9)"
+        function("worker_params", sent, words)
+        _check_like("worker_params", lambda model: sent(model, optimizer.init(model)), params)
     for name in ("gradient_transform", "aggregator"):
-        if getattr(update, name) is not None and any(plan.blends is not None for plan in plans):
+        if getattr(update, name) is not None and any(trace.reuse is not None for trace in traces):
             raise ValueError(
                 f"{name} must be None where gradients serve in several updates (a trace of a table,"
                 " with reuse)"
             )
-    check_gradient_transform(update.gradient_transform, params)
-    check_aggregator(update.aggregator, params)
-    rules = {"optimizer": update.optimizer, "gradient_transform": update.gradient_transform}
-    check_tables(n_workers, params, **rules)
-    parts = (getattr(update, part.name) for part in fields(update) if part.init)
-    return Update(*map(first_equal, parts))
+    if transform is not None:
+        check_optimizer("gradient_transform", transform)
+
+        def changed(model: Any) -> Any:
+            key = jax.random.key(0)
+            arriving = Arrival(model, model, jnp.zeros(()), np.int32(0), _extras(()), key)
+            return update.changed(arriving, model, transform.init(model))[0]
+
+        _check_like("gradient_transform", changed, params)
+    if aggregator is not None:
+        words = "a function of (rows, present, extras), such as steps.median()"
+        function("aggregator", aggregator, words)
+
+        def aggregated(model: Any) -> Any:
+            rows = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), model)
+            return aggregator(rows, jnp.ones(3, bool), _extras((3,)))
+
+        _check_like("aggregator", aggregated, params)
+    if opt_state is not None:
+        _check_opt_state(opt_state, optimizer, params)
+    for name, rule in (("optimizer", optimizer), ("gradient_transform", transform)):
+        for whose, count in () if rule is None else worker_tables(rule, params):
+            if count < n_workers:
+                raise ValueError(
+                    f"{name} must be made for all {n_workers} workers, got steps.{whose} for"
+                    f" {count}"
+                )
 
 
 def plain_optimizer(
@@ -216,100 +261,28 @@ def plain_optimizer(
     return update.optimizer
 
 
-def check_worker_params(given: Any, optimizer: optax.GradientTransformation, params: Any) -> None:
-    """Refuses what does not make a model of a model; None does.
-
-    Example:
-        >>> check_worker_params(lambda params, state: 0.0, optax.sgd(0.1), jnp.zeros(2))
-        Traceback (most recent call last):
-        ...
-        ValueError: worker_params must return a tree like the model's, got float32[]
-    """
-    if given is not None:
-        words = "a function of (params, opt_state), such as steps.look_ahead(0.9)"
-        function("worker_params", given, words)
-        _check_made("worker_params", lambda model: given(model, optimizer.init(model)), params)
-
-
-def check_gradient_transform(given: Any, params: Any) -> None:
-    """Refuses what does not make gradients of gradients; None does.
-
-    Example:
-        >>> check_gradient_transform(optax.sgd, jnp.zeros(2))
-        Traceback (most recent call last):
-        ...
-        TypeError: gradient_transform must be an optax transformation, such as optax.sgd(0.1), got \
-sgd uncalled
-    """
-    if given is None:
-        return
-    check_optimizer("gradient_transform", given)
-    one = Arrival(None, None, jnp.zeros(()), np.int32(0), _extras(()), jax.random.key(0))
-
-    def tried(model: Any) -> Any:
-        arriving, update = one._replace(gradient=model, read_params=model), optax.identity()
-        transform = Update(update, gradient_transform=given)
-        return transform.changed(arriving, model, given.init(model))[0]
-
-    _check_made("gradient_transform", tried, params)
-
-
-def check_aggregator(given: Any, params: Any) -> None:
-    """Refuses what does not make one gradient of several; None does.
-
-    Example:
-        >>> check_aggregator(lambda rows, present, extras: rows, jnp.zeros(2))
-        Traceback (most recent call last):
-        ...
-        ValueError: aggregator must return a tree like the model's, got float32[3,2]
-    """
-    if given is None:
-        return
-    function("aggregator", given, "a function of (rows, present, extras), such as steps.median()")
-
-    def tried(model: Any) -> Any:
-        rows = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), model)
-        return given(rows, jnp.ones(3, bool), _extras((3,)))
-
-    _check_made("aggregator", tried, params)
-
-
-def check_tables(n_workers: int, params: Any, **rules: Any) -> None:
-    """Refuses rules, by name, with a table of fewer workers than there are; None has none.
-
-    Example:
-        >>> from asyncjax import steps
-        >>> check_tables(3, jnp.zeros(2), optimizer=steps.average_workers(2))
-        Traceback (most recent call last):
-        ...
-        ValueError: optimizer must be made for all 3 workers, got steps.average_workers for 2
-    """
-    for name, rule in rules.items():
-        for whose, count in () if rule is None else worker_tables(rule, params):
-            if count < n_workers:
-                raise ValueError(
-                    f"{name} must be made for all {n_workers} workers, got steps.{whose} for"
-                    f" {count}"
-                )
-
-
 def _extras(shape: tuple[int, ...]) -> Extras:
     """Extras of no arrival."""
     number = jnp.zeros(shape, jnp.int32)
     return Extras(number, number, number, jnp.zeros(shape))
 
 
-def _check_made(name: str, make: Callable[[Any], Any], params: Any) -> None:
-    """Refuses a function that does not make a model of a model."""
+def _check_like(
+    name: str, make: Callable[[Any], Any], params: Any, *, dtypes: bool = False
+) -> None:
+    """Refuses a function that does not make a model of a model; nothing is computed."""
     model = jax.tree.map(jnp.asarray, params)
     made = jax.eval_shape(lambda model: jax.tree.map(jnp.asarray, make(model)), model)
-    own = [leaf.shape for leaf in jax.tree.leaves(model)]
-    shapes = [leaf.shape for leaf in jax.tree.leaves(made)]
-    if jax.tree.structure(made) == jax.tree.structure(model) and shapes == own:
-        return
-    leaves = [f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in jax.tree.leaves(made)]
-    got = ", ".join(leaves) or "no arrays"
-    raise ValueError(f"{name} must return a tree like the model's, got {got}")
+    trees = jax.tree.structure(made) == jax.tree.structure(model)
+    got, like = jax.tree.leaves(made), jax.tree.leaves(model)
+    if not trees or any(
+        new.shape != old.shape or (dtypes and new.dtype != old.dtype)
+        for new, old in zip(got, like, strict=True)
+    ):
+        leaves = [f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in got]
+        raise ValueError(
+            f"{name} must return a tree like the model's, got {', '.join(leaves) or 'no arrays'}"
+        )
 
 
 def forms(tree: Any) -> tuple[Any, list[Any]]:
@@ -321,37 +294,6 @@ def forms(tree: Any) -> tuple[Any, list[Any]]:
 def key_of(key: jax.Array | None) -> jax.Array:
     """The key of a run: `jax.random.key(0)` where none is given."""
     return jax.random.key(0) if key is None else one_key("key", key)
-
-
-def plan_of(trace: Any, *, width: Any = None, record_every: Any = None) -> ReplayPlan:
-    """The plan of a trace, or the one that was given.
-
-    Example:
-        >>> from asyncjax import clocks, traces
-        >>> own = plan(traces.asynchronous(clocks.constant([1.0]), n_updates=9))
-        >>> plan_of(own, width=2)
-        Traceback (most recent call last):
-        ...
-        ValueError: width must be None where trace is a plan, which has its own (1), got 2
-    """
-    if not isinstance(trace, ReplayPlan):
-        instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
-        return plan(trace, width=width, record_every=record_every)
-    own = {"width": trace.width, "record_every": None}
-    for name, value in (("width", width), ("record_every", record_every)):
-        if value is not None:
-            its = "" if own[name] is None else f" ({own[name]})"
-            raise ValueError(
-                f"{name} must be None where trace is a plan, which has its own{its}, got {value!r}"
-            )
-    return trace
-
-
-def trace_of(trace: Any) -> EventTrace:
-    """The trace, also of a plan."""
-    if isinstance(trace, ReplayPlan):
-        return trace.trace
-    return instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
 
 
 def first_equal(value: Any) -> Any:
@@ -370,6 +312,9 @@ def first_equal(value: Any) -> Any:
         >>> first_equal(optax.sgd(lambda step: 0.1)) is first_equal(optax.sgd(lambda step: 0.1))
         False
     """
+    if isinstance(value, Update):
+        parts = (value.optimizer, value.worker_params, value.gradient_transform, value.aggregator)
+        return Update(*map(first_equal, parts))
     try:
         return _first(_Valued(_value_of(value, False), value))
     except _UnknownError:

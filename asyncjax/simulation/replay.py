@@ -2,7 +2,9 @@
 
     x_{v+1} = x_v + optimizer(sum of weight * grad f_worker(x_read_version; job)),
 
-for every update of the trace, exactly as the asynchronous server would have made it.
+for every update of the trace, exactly as the asynchronous server would have made it. The desk reads
+and checks what is asked for, the request becomes a program, an algorithm runs it, and a `Run` says
+what came out.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
 
 from asyncjax.checks import flag
 from asyncjax.orders import Order
@@ -26,31 +27,23 @@ from asyncjax.simulation.arguments import (
     FIELDS,
     Execution,
     check_problem,
-    checked_update,
+    check_update,
+    check_workers,
     execution_of,
-    forms,
+    first_equal,
     key_of,
-    plan_of,
 )
-from asyncjax.simulation.example_orders.learned_visits import learned
-from asyncjax.simulation.example_orders.ordered import ordered
-from asyncjax.simulation.loops.events import ByEvent, event_loop, event_sizes, inputs_of
-from asyncjax.simulation.loops.loop import Progress, run
-from asyncjax.simulation.loops.placement import mesh_of
-from asyncjax.simulation.loops.record_rows import RowTeller
-from asyncjax.simulation.loops.server import Metrics, ReplayResult
-from asyncjax.simulation.loops.shards import Shards, shards_of
-from asyncjax.simulation.loops.waves import wave_loop
-from asyncjax.simulation.plans.convolutions import convolves
-from asyncjax.simulation.plans.memory import check_memory, memory
-from asyncjax.simulation.plans.plan import ReplayPlan, plan
-from asyncjax.simulation.plans.program import Sizes, sizes_of, with_update
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.cpu_rewrites import batching_loses, convolves
+from asyncjax.simulation.engine import Metrics, Replay, ReplayInputs, ReplayResult
+from asyncjax.simulation.example_orders import in_order
+from asyncjax.simulation.loop import Loop, Placed, Progress, RowTeller, progress_at, run
+from asyncjax.simulation.memory import check_memory
+from asyncjax.simulation.placement import everywhere_on, memory_of, mesh_of, shards_of
+from asyncjax.simulation.plan import ReplayPlan, plan_of, trace_of
+from asyncjax.simulation.program import event_program, sizes_of, wave_program
+from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import EventTrace
-from asyncjax.traces.event_trace import worker_count
 from asyncjax.traces.summary import figures
-
-_LARGE = 8192  # parameters
 
 
 @explicit
@@ -119,18 +112,6 @@ def replay(
         `worker_states`); over a mesh its part of the rows, 2 * its lanes of what it has of a model
         there, and the gathered gradients.
 
-    Raises:
-        TypeError: An argument is of the wrong kind, such as an optimizer that was not called, or a
-            mesh that is none.
-        OSError: The checkpoint cannot be written; one that was written before is intact.
-        ValueError: The checkpoint is of another run, or damaged; the trace is not valid, or names
-            more workers than the problem has shards, or than `optimizer` or `arrival` has a table
-            for; an argument is out of range, or belongs to the plan that was given; `opt_state` is
-            not a state of the optimizer; or `order` does not fit the problem or the trace, or only
-            learns from workers in step; `specs` do not fit the params or the mesh; or a mesh is
-            given to a run one event at a time.
-        MemoryError: `memory_limit` would be exceeded.
-
     Example:
         >>> import numpy as np, optax
         >>> from asyncjax import clocks, problems, simulation, traces
@@ -144,144 +125,97 @@ def replay(
     """
     check_problem(problem)
     execution = execution_of(execution, knows=FIELDS, progress=progress, checkpoint=checkpoint)
-    mesh = execution.mesh
-    is_plan, key = isinstance(trace, ReplayPlan), key_of(key)
-    if waves is not None:
-        waves = flag("waves", waves)
-    planned = _planned(problem, trace, order, mesh, width=width, record_every=record_every)
-    check_workers(problem, planned.trace)
-    update = checked_update(update, problem.params, [planned])
-    _check_state(problem, update.optimizer, opt_state)
-    learner = None
-    if isinstance(order, Order) and order.needs_gradients:
-        arrivals = np.sort(planned.gradients.arrival)
-        problem, learner = learned(problem, order, planned.trace, arrivals)
-    elif order is not None:
-        problem = ordered(problem, order, planned.trace, key)
-    sizes = with_update(sizes_of([planned]), [planned], update)
-    shards = shards_of(mesh_of(mesh), execution.specs, problem.params)
+    key, mesh = key_of(key), mesh_of(execution.mesh)
+    waves = waves if waves is None else flag("waves", waves)
+    learns = isinstance(order, Order) and order.needs_gradients
+    keeps, arrivals = problem.worker_state_of is not None, trace_of(trace)
+    if keeps:
+        _check_states(learns, mesh)
+    check_workers(problem, arrivals)
+    check_update(update, problem.params, [arrivals], opt_state=opt_state)
+    update = first_equal(update_of(update))
+    is_open = waves is None and mesh is None and width is None and isinstance(trace, EventTrace)
+    one_by_one = learns or waves is False or (is_open and batching_loses(problem))
+    is_general = one_by_one and convolves(problem)  # an add then costs next to nothing
+    plan, learner = plan_of(trace, width, record_every, worker_order=keeps), None
+    if order is not None:
+        problem, learner = in_order(problem, order, plan, key)
+    sizes = sizes_of([plan], update)
+    shards = shards_of(mesh, execution.specs, problem.params)
     if shards is not None:
-        why = {
-            "where arrivals are treated one by one (gradient_transform, aggregator)": (
-                update.is_of_arrivals
-            ),
-            "where a run goes one event at a time: waves=False, or an order that learns from what"
-            " arrives": learner is not None or waves is False,
-        }
-        _check_no_mesh(why)
-    chosen = is_plan or width is not None or shards is not None
-    one_by_one = learner is not None or waves is False
-    one_by_one = one_by_one or (waves is None and not chosen and _one_by_one(problem))
-    _check_memory(problem, sizes, shards, one_by_one, execution.memory_limit, (key, opt_state))
+        _check_mesh(update, one_by_one=one_by_one)
+    stated = memory_of(problem, sizes, shards, one_by_one=one_by_one)
+    given = (problem, key, opt_state) if shards is None else None
+    check_memory(stated, 1, execution.memory_limit, given)
+    placed = None
     if one_by_one:
-        has_objective = problem.objective_of is not None
-        own = event_sizes(sizes, problem, exact=execution.memory_limit is not None)
-        given = inputs_of(planned, own, key, opt_state, has_objective=has_objective)
-        kind = ByEvent(update, own, learner)
-        loop = event_loop(planned, kind, given)
+        roomy = execution.memory_limit is None
+        program = event_program(plan, sizes, problem, roomy=roomy, is_general=is_general)
     else:
-        loop = wave_loop(planned, sizes, update, key, opt_state, shards)
-    rows = rows_of(execution, planned, problem)
-    return run_of(planned, run(loop, problem, execution.progress, execution.checkpoint, rows))
+        program = wave_program(plan, sizes)
+        if shards is not None:
+            split = wave_program(plan, shards.widened(sizes))
+            split = everywhere_on(shards.mesh)(ReplayInputs(split, key, opt_state))
+            placed = Placed(Replay(update, shards), split, shards.placed)
+    inputs = ReplayInputs(program, key, opt_state)
+    loop = replay_loop(plan, Replay(update, learner=learner), inputs, placed)
+    rows = rows_of(execution, plan, problem)
+    return run_of(plan, run(loop, problem, execution.progress, execution.checkpoint, rows))
 
 
-def _check_memory(
-    problem: Problem,
-    sizes: Sizes,
-    shards: Shards | None,
-    one_by_one: bool,
-    limit: float | None,
-    given: Any,
-) -> None:
-    """Refuses a replay that keeps more than a limit on a device; `given` are its other arrays."""
-    if shards is None:
-        state = jax.eval_shape(problem.worker_state)
-        stated = memory(problem.params, sizes, one_by_one=one_by_one, worker_state=state)
-        check_memory(stated, 1, limit, (problem, given))
-    else:
-        check_memory(shards.memory(problem.params, shards.widened(sizes)), 1, limit)
-
-
-def _check_no_mesh(reasons: dict[str, bool]) -> None:
-    """Refuses a mesh for the first reason that holds."""
-    for why, holds in reasons.items():
-        if holds:
-            raise ValueError(f"mesh must be None {why}")
-
-
-def _planned(
-    problem: Problem,
-    trace: Any,
-    order: Order | None,
-    mesh: Mesh | None,
-    *,
-    width: Any,
-    record_every: Any,
-) -> ReplayPlan:
-    """The plan of a trace; where workers keep a state, refuses what carries none."""
-    if problem.worker_state_of is None:
-        return plan_of(trace, width=width, record_every=record_every)
-    if isinstance(order, Order) and order.needs_gradients:
+def _check_states(learns: bool, mesh: Any) -> None:
+    """Refuses what cannot carry a state of every worker."""
+    if learns:
         raise ValueError(
             "order must ignore gradients where workers keep a state (keep_state=True), which jobs"
             " move whose gradients are thrown away, too"
         )
     if mesh is not None:
         raise ValueError("mesh must be None where workers keep a state (keep_state=True)")
-    if isinstance(trace, EventTrace):
-        return plan(trace, width=width, record_every=record_every, worker_order=True)
-    return plan_of(trace, width=width, record_every=record_every)
 
 
-def _one_by_one(problem: Problem) -> bool:
-    """Whether batching over models loses.
-
-    XLA's batched products are slow on a CPU for all but small models, its batched convolutions for
-    all.
-    """
-    if jax.default_backend() != "cpu":
-        return False
-    size = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
-    return size >= _LARGE or convolves(problem)
-
-
-def check_workers(problem: Problem, trace: EventTrace) -> None:
-    """Refuses a trace with more workers than the problem has shards."""
-    workers = worker_count(trace)
-    if problem.n_workers is not None and workers > problem.n_workers:
+def _check_mesh(update: Update, *, one_by_one: bool) -> None:
+    """Refuses a mesh where a run cannot be split."""
+    if update.is_of_arrivals:
         raise ValueError(
-            f"trace has {workers} workers but problem has only {problem.n_workers} shards"
-            " (n_workers)"
+            "mesh must be None where arrivals are treated one by one (gradient_transform,"
+            " aggregator)"
+        )
+    if one_by_one:
+        raise ValueError(
+            "mesh must be None where a run goes one event at a time: waves=False, or an order that"
+            " learns from what arrives"
         )
 
 
-def _check_state(problem: Problem, optimizer: optax.GradientTransformation, given: Any) -> None:
-    """Refuses a state that has another structure, shapes or dtypes than the optimizer's own."""
-    if given is None:
-        return
+def replay_loop(
+    plan: ReplayPlan, kind: Replay, given: ReplayInputs, placed: Placed | None = None
+) -> Loop:
+    """The replay of a plan."""
+    program = given.program
+    n_turns = int(program.n_turns)
+    if program.sizes.width:
+        updates = np.asarray(program.first_update)
+    else:
+        updates = np.append(0, np.cumsum(program.gradients.steps[:n_turns]))
+    return Loop(kind, given, n_turns, lambda turn, _: progress_at(plan, int(updates[turn])), placed)
 
-    own = jax.eval_shape(
-        lambda params: jax.tree.map(jnp.asarray, optimizer.init(params)), problem.params
-    )
-    try:
-        fits = forms(jax.tree.map(jnp.asarray, given)) == forms(own)
-    except TypeError:  # something that is no array
-        fits = False
-    if not fits:
-        raise ValueError(
-            "opt_state must have the structure, shapes and dtypes of optimizer.init(params): it is"
-            " the state of another"
-            " optimizer or of another model"
-        )
+
+# What a run is made of.
 
 
 def run_of(plan: ReplayPlan, replayed: ReplayResult) -> Run:
     """The run of one replay."""
-    params, opt_state, measured, order_state, arrival_state, workers, failed = replayed
-    source, records = Source((plan.trace,), (costs_of(plan),)), records_of(plan, measured)
-    kept = {"arrival_state": arrival_state, "worker_states": without_scratch(workers, 0)}
-    kept["failed"] = failed
-    return Run(params, opt_state, records, source, order_state, **kept)
+    return Run(
+        replayed.params,
+        replayed.opt_state,
+        records_of(plan, replayed.measured),
+        Source((plan.trace,), (costs_of(plan),)),
+        replayed.order_state,
+        arrival_state=replayed.arrival_state,
+        worker_states=without_scratch(replayed.workers, 0),
+        failed=replayed.failed,
+    )
 
 
 def rows_of(execution: Execution, plan: ReplayPlan, problem: Problem) -> RowTeller | None:
@@ -311,7 +245,6 @@ def records_of(plan: ReplayPlan, measured: Metrics) -> Records:
     """
     trace, update = plan.trace, plan.records - 1
     enders = np.flatnonzero(np.asarray(trace.steps))[update]
-    arrivals, used = enders + 1, np.cumsum(trace.used)[enders]
     time = np.asarray(trace.update_time, np.float64)[update]
     stopped = np.zeros(len(update), np.int64)
     if trace.cancelled is not None:
@@ -325,26 +258,22 @@ def records_of(plan: ReplayPlan, measured: Metrics) -> Records:
         version=column(plan.records.astype(np.int32)),
         time=column(time),
         delay=column(plan.update_delay[update].astype(np.int32)),
-        used=column(used),
-        computed=column(arrivals + stopped),
-        loss=measured.loss,
-        finite=measured.finite,
-        metrics=measured.metrics,
+        used=column(np.cumsum(trace.used)[enders]),
+        computed=column(enders + 1 + stopped),
+        **measured._asdict(),
     )
 
 
 def costs_of(plan: ReplayPlan) -> Costs:
     """Counts what a trace costs."""
     summary, open_jobs = figures(plan.trace), plan.trace.open_jobs
-    arrivals = plan.trace.n_arrivals
+    arrivals, n_open = plan.trace.n_arrivals, 0 if open_jobs is None else len(open_jobs.worker)
     return Costs(
         gradients_used=summary.used,
         gradients_thrown_away=summary.thrown_away,
         gradients_cancelled=summary.cancelled,
         uplinks=arrivals,
-        broadcasts=arrivals
-        + summary.cancelled
-        + (0 if open_jobs is None else len(open_jobs.worker)),
+        broadcasts=arrivals + summary.cancelled + n_open,
         utilisation=summary.utilisation,
         live_versions=plan.n_slots,
     )

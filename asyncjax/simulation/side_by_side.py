@@ -25,25 +25,22 @@ from asyncjax import clocks
 from asyncjax.problems import Problem
 from asyncjax.problems.finite_sum import Samples
 from asyncjax.results.run import Records
-from asyncjax.simulation.arguments import checked_update
-from asyncjax.simulation.loops.flat import flattened
-from asyncjax.simulation.loops.loop import whole
-from asyncjax.simulation.loops.server import judge
-from asyncjax.simulation.loops.waves import ByWave, WaveInputs
-from asyncjax.simulation.plans.convolutions import convolves
-from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike
-from asyncjax.simulation.plans.program import (
+from asyncjax.simulation.arguments import check_update
+from asyncjax.simulation.cpu_rewrites import convolves
+from asyncjax.simulation.engine import Replay, ReplayInputs, flattened, judge
+from asyncjax.simulation.loop import whole
+from asyncjax.simulation.plan import ReplayPlan, plan_alike
+from asyncjax.simulation.policy_runs import run_policy
+from asyncjax.simulation.program import (
     Program,
     Sizes,
-    assemble,
     sizes_of,
     stack,
     stacked_axes,
-    with_update,
+    wave_program,
 )
-from asyncjax.simulation.plans.update import Update, update_of
-from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.replay import records_of
+from asyncjax.simulation.update import Update, update_of
 from asyncjax.stragglers import nothing_seen
 from asyncjax.traces import EventTrace
 
@@ -80,10 +77,11 @@ def replay_side_by_side(
     def program_of(group: Sequence[int]) -> Program:
         keeps = parts[0].worker_state_of is not None
         new = _plans([traces[at] for at in group], records, keeps)
-        update = checked_update(optimizer(lanes[group[0]]), parts[group[0]].params, new)
-        sizes = _roomy(with_update(sizes_of(new), new, update))
+        update = optimizer(lanes[group[0]])
+        check_update(update, parts[group[0]].params, [each.trace for each in new])
+        sizes = _roomy(sizes_of(new, update_of(update)))
         plans.extend(new)
-        return assemble(new[0], sizes) if joined is None else stack(new, sizes)
+        return wave_program(new[0], sizes) if joined is None else stack(new, sizes)
 
     found = _side_by_side(_replay, maker, parts, joined, program_of, (keys, data))
     return [records_of(plan, one) for plan, one in zip(plans, found, strict=True)]
@@ -308,9 +306,8 @@ def _roomy(sizes: Sizes) -> Sizes:
         sizes,
         waves=up(sizes.waves, 1024),
         slots=up(sizes.slots, 16),
-        updates=up(sizes.updates, 2),
+        updates=up(sizes.updates, 1024),
         directions=directions,
-        copies=up(sizes.copies, 4),
         group=up(sizes.group, 32),
         single=sizes.single and bool(sizes.runs or sizes.entering),
     )
@@ -359,11 +356,8 @@ def _lane(tree: Any, at: int) -> Any:
 
 def _replay(maker: Maker, problem: Problem, program: Program, key: jax.Array, data: Any) -> Any:
     """What is recorded of one instance, [1 + R] each."""
-    update = update_of(maker(data))
-    flat, rule, restored = flattened(problem, update.optimizer)
-    if flat is not problem:
-        update = update.flat(rule, restored)
-    return whole(ByWave(update), flat, WaveInputs(program, key, None)).measured
+    flat, update, _ = flattened(problem, update_of(maker(data)))
+    return whole(Replay(update), flat, ReplayInputs(program, key)).measured
 
 
 def _plans(several: Sequence[EventTrace], records: int, keeps: bool) -> list[ReplayPlan]:

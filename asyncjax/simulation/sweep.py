@@ -2,20 +2,29 @@
 
 A plan holds no values, so it is made once a trace; step sizes share it, and seeds with traces of
 their own are stacked.
+
+    runs [S, G]  over a mesh of D = a b devices:  device (i, j) has the i-th of a equal parts of the
+                 seeds and the j-th of b parts of the step sizes, and nothing travels
+
+What does not divide evenly is padded by repeats of the last seed or step size. Side by side is a
+vmap, where every run waits for the longest. One after the other is a loop over the runs of a
+device, at once each of them from beginning to end; in pieces all runs go through the same waves.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.checks import flag, function, shown, within
 from asyncjax.problems import Problem
@@ -24,35 +33,41 @@ from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
     check_problem,
-    checked_update,
+    check_update,
+    check_workers,
     execution_of,
 )
-from asyncjax.simulation.loops.grid import (
-    ByGrid,
-    GridInputs,
-    grid_loop,
-    most_on_a_device,
-    unpadded,
+from asyncjax.simulation.cpu_rewrites import convolves
+from asyncjax.simulation.engine import (
+    SMALL_ALONE,
+    SMALL_IN_SWEEPS,
+    Metrics,
+    Replay,
+    ReplayInputs,
+    ReplayResult,
+    flattened,
 )
-from asyncjax.simulation.loops.hosts import peers_of
-from asyncjax.simulation.loops.loop import Progress, run
-from asyncjax.simulation.loops.placement import mesh_of
-from asyncjax.simulation.loops.server import Metrics
-from asyncjax.simulation.plans.convolutions import convolves
-from asyncjax.simulation.plans.memory import check_memory, memory
-from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike, several
-from asyncjax.simulation.plans.program import (
+from asyncjax.simulation.hosts import peers_of, placed
+from asyncjax.simulation.loop import Loop, Placed, Progress, progress_at, run
+from asyncjax.simulation.memory import check_memory
+from asyncjax.simulation.placement import everywhere_on, grid_parts, memory_of, mesh_of, padded
+from asyncjax.simulation.plan import ReplayPlan, plan_alike, several
+from asyncjax.simulation.program import (
+    Program,
     Sizes,
-    assemble,
     check_sizes,
     levelled,
     sizes_of,
     stack,
-    with_update,
+    stacked_axes,
+    wave_program,
 )
-from asyncjax.simulation.plans.update import Update
-from asyncjax.simulation.replay import check_workers, costs_of, records_of, without_scratch
+from asyncjax.simulation.replay import costs_of, records_of, without_scratch
+from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import EventTrace
+
+_AXES = ("seeds", "steps")
+_MAKER = "a function that makes an optax optimizer from a step size, such as optax.sgd"
 
 
 @explicit
@@ -128,15 +143,6 @@ def sweep(
         `(np.diff(records.version, prepend=-1) > 0).sum(-1)`. With a mesh they stay where they were
         made; if it has devices of several processes, each process gets all of them, in NumPy.
 
-    Raises:
-        TypeError: `update` is an optimizer instead of what makes one, `mesh` is no mesh, or
-            another argument is of the wrong kind.
-        ValueError: `step_sizes` is empty, not one-dimensional, or holds what is negative or
-            not finite; there is no key; the number of traces is neither one nor that of the keys;
-            gradients serve in several updates in some traces only; `sizes` returns some that do not
-            hold the traces; or as in `replay`.
-        MemoryError: `memory_limit` would be exceeded.
-
     Example:
         >>> import jax, numpy as np, optax
         >>> from asyncjax import clocks, problems, simulation, traces
@@ -158,8 +164,8 @@ def sweep(
         Sizes that hold slower and faster workers alike, so that the second sweep compiles nothing:
 
         >>> from dataclasses import replace
-        >>> def common(own):
-        ...     return replace(own, waves=max(own.waves, 40), slots=max(own.slots, 10))
+        >>> def common(sizes):
+        ...     return replace(sizes, waves=max(sizes.waves, 40), slots=max(sizes.slots, 10))
         >>> for slow in (3.0, 9.0):
         ...     trace = traces.asynchronous(clocks.constant([1.0, 2.0, slow]), n_updates=20)
         ...     run = simulation.sweep(
@@ -168,44 +174,44 @@ def sweep(
     check_problem(problem)
     short = {"mesh": mesh, "progress": progress, "checkpoint": checkpoint}
     execution = execution_of(execution, knows=("mesh", "memory_limit"), **short)
-    steps = _checked_steps(step_sizes)
+    steps = _step_sizes(step_sizes)
     given = several("traces", [traces] if isinstance(traces, EventTrace) else traces)
     _check_maker(update, steps)
-    _check_keys(keys)
+    _check_keys(keys, given)
     mesh, keys = mesh_of(execution.mesh, keys), peers_of(keys).gathered(keys)
-    if sizes is not None:
-        function("sizes", sizes, "a function of Sizes that returns Sizes")
-    if len(given) not in (1, len(keys)):
-        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
-    keeps = problem.worker_state_of is not None
     together = _are_together(problem, together, mesh)
     width = 1 if width is None and not together else width
+    keeps = problem.worker_state_of is not None
     plans = plan_alike(given, width=width, record_every=record_every, worker_order=keeps)
-    for each in plans:
-        check_workers(problem, each.trace)
-    first = checked_update(update(steps[0]), problem.params, plans)
-    common = _sizes_of(plans, first, together, sizes)
-    runs = most_on_a_device(mesh, len(keys), len(steps))
+    for trace in given:
+        check_workers(problem, trace)
+    first = update(steps[0])
+    check_update(first, problem.params, given)
+    common = sizes_of(plans, update_of(first))
+    common = common if together else replace(common, masked=False)
+    if sizes is not None:
+        function("sizes", sizes, "a function of Sizes that returns Sizes")
+        common = check_sizes(sizes(common), common)
+    runs = len(keys) * len(steps)
+    if mesh is not None:  # those that a device has, at most
+        runs = math.prod(grid_parts(mesh.size, len(keys), len(steps))[1])
     if not together:
-        is_at_once = execution.progress is None and execution.checkpoint is None
-        runs = 1 if is_at_once else runs + 1
-    stated = memory(problem.params, common, worker_state=jax.eval_shape(problem.worker_state))
+        runs = 1 if execution.is_at_once else runs + 1
     arrays = None if mesh is not None else (problem, keys, steps)
-    check_memory(stated, runs, execution.memory_limit, arrays)
-    program = stack(plans, common) if len(plans) > 1 else assemble(plans[0], common)
-    kind = ByGrid(update, together=together)
-    loop = grid_loop(plans, kind, GridInputs(program, keys, steps), mesh)
-    replayed = run(loop, problem, execution.progress, execution.checkpoint)
-    done = unpadded(replayed, len(keys), len(steps))
-    params, opt_state, measured, _, kept, workers, failed = done
+    check_memory(memory_of(problem, common, None), runs, execution.memory_limit, arrays)
+    program = stack(plans, common) if len(plans) > 1 else wave_program(plans[0], common)
+    inputs = SweepInputs(program, keys, steps)
+    loop = _loop(plans, Sweep(update, together=together), inputs, mesh)
+    done = run(loop, problem, execution.progress, execution.checkpoint)
+    done = _unpadded(done, (len(keys), len(steps)))
     return Run(
-        params,
-        opt_state,
-        _records_of(plans, measured, common),
+        done.params,
+        done.opt_state,
+        _records_of(plans, done.measured, common),
         Source(tuple(each.trace for each in plans), tuple(costs_of(each) for each in plans)),
-        arrival_state=kept,
-        worker_states=without_scratch(workers, 2),
-        failed=failed,
+        arrival_state=done.arrival_state,
+        worker_states=without_scratch(done.workers, 2),
+        failed=done.failed,
     )
 
 
@@ -215,18 +221,6 @@ def _are_together(problem: Problem, together: bool | None, mesh: Mesh | None) ->
         return flag("together", together)
     device = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     return device != "cpu" or not convolves(problem)
-
-
-def _sizes_of(
-    plans: Sequence[ReplayPlan],
-    update: Update,
-    together: bool,
-    sizes: Callable[[Sizes], Sizes] | None,
-) -> Sizes:
-    """Sizes that hold all plans, rounded up by `sizes`."""
-    own = with_update(sizes_of(plans), plans, update)
-    own = own if together else replace(own, masked=False)
-    return own if sizes is None else check_sizes(sizes(own), own)
 
 
 def _records_of(plans: Sequence[ReplayPlan], measured: Metrics, sizes: Sizes) -> Records:
@@ -249,7 +243,8 @@ def _records_of(plans: Sequence[ReplayPlan], measured: Metrics, sizes: Sizes) ->
     )
 
 
-def _checked_steps(step_sizes: Any) -> jax.Array:
+def _step_sizes(step_sizes: Any) -> jax.Array:
+    """Step sizes float[G]."""
     steps = np.asarray(within("step_sizes", step_sizes, least=0.0))
     if steps.ndim != 1 or not steps.size:
         raise ValueError(f"step_sizes must be a non-empty list of numbers, got shape {steps.shape}")
@@ -257,16 +252,17 @@ def _checked_steps(step_sizes: Any) -> jax.Array:
 
 
 def _check_maker(update: Any, steps: jax.Array) -> None:
-    words = "a function that makes an optax optimizer from a step size, such as optax.sgd"
+    """Refuses what makes no optimizer of a step size."""
     if isinstance(update, optax.GradientTransformation | Update):
-        raise TypeError(f"update must be {words}, got an optimizer")
-    function("update", update, words)
+        raise TypeError(f"update must be {_MAKER}, got an optimizer")
+    function("update", update, _MAKER)
     result = update(steps[0])
     if not isinstance(result, optax.GradientTransformation | Update):
-        raise TypeError(f"update must be {words}, but it returned {shown(result)}")
+        raise TypeError(f"update must be {_MAKER}, but it returned {shown(result)}")
 
 
-def _check_keys(keys: Any) -> None:
+def _check_keys(keys: Any, given: Sequence[EventTrace]) -> None:
+    """Refuses what is no list of keys, one for each trace."""
     is_typed = isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     if not is_typed or keys.ndim != 1:
         raise TypeError(
@@ -274,3 +270,205 @@ def _check_keys(keys: Any) -> None:
         )
     if not len(keys):
         raise ValueError("keys must hold at least one key, got none")
+    if len(given) not in (1, len(keys)):
+        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
+
+
+# The compiled loop.
+
+
+class SweepInputs(NamedTuple):
+    """What a sweep is given."""
+
+    program: Program  # of one trace, or stacked: of one a key
+    keys: jax.Array  # [S]
+    steps: jax.Array  # float[G]
+
+
+def _loop(
+    plans: Sequence[ReplayPlan], kind: Sweep, given: SweepInputs, mesh: Mesh | None = None
+) -> Loop:
+    """The sweep over some plans, on one device or over a mesh."""
+
+    def progress(wave: int, _: Any) -> Progress:
+        at = [(int(np.searchsorted(plan.waves.update_wave, wave)), plan) for plan in plans]
+        # Among those that are equally far, at the end all of them, the longest.
+        updates, plan = min(at, key=lambda one: (one[0] / one[1].n_updates, -one[1].n_updates))
+        return progress_at(plan, updates)
+
+    placed = None if mesh is None else _placed(kind, given, mesh)
+    return Loop(kind, given, int(np.max(given.program.n_turns)), progress, placed)
+
+
+def _placed(kind: Sweep, given: SweepInputs, mesh: Mesh) -> Placed:
+    """The sweep over a mesh, its runs padded and split."""
+    parts, shares = grid_parts(mesh.size, len(given.keys), len(given.steps))
+    split = Mesh(mesh.devices.reshape(parts), _AXES)
+    specs = _specs(given.program)
+    lengths = dict(zip(_AXES, np.multiply(parts, shares).tolist(), strict=True))
+
+    def filled(spec: PartitionSpec, array: Any) -> Any:
+        return array if spec == PartitionSpec() else padded(array, lengths[spec[0]])
+
+    given = jax.tree.map(filled, specs, given)
+    places = jax.tree.map(partial(NamedSharding, split), specs)
+    given = jax.tree.map(lambda place, part: placed(part, place), places, given)
+    return Placed(replace(kind, mesh=split), given, everywhere_on(split))
+
+
+def _unpadded(runs: Any, shape: tuple[int, int]) -> Any:
+    """Arrays [S, G, ...] without the runs that a mesh was padded with."""
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        return leaf if leaf.shape[:2] == shape else leaf[: shape[0], : shape[1]]
+
+    return jax.tree.map(cut, runs)
+
+
+def _specs(program: Program) -> Any:
+    """How `SweepInputs` are split; a prefix of them."""
+    of_program: Any = PartitionSpec()
+    seeds: Any = PartitionSpec("seeds")
+    steps: Any = PartitionSpec("steps")
+    if _is_stacked(program):
+        of_program = jax.tree.map(
+            lambda axis: PartitionSpec() if axis is None else seeds,
+            stacked_axes(program),
+            is_leaf=lambda axis: axis is None,
+        )
+    return SweepInputs(of_program, seeds, steps)
+
+
+def _is_stacked(program: Program) -> bool:
+    """Whether every key has a plan of its own."""
+    return np.ndim(program.gradients.worker) > 2
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep, whose turns are waves; states and outcomes have leading axes [S, G]."""
+
+    optimizer: Callable[[Any], Any]  # of a step size, or an `Update`
+    mesh: Mesh | None = None  # of axes "seeds" and "steps"; None: one device
+    together: bool = True  # runs go side by side
+
+    def init(self, problem: Problem, given: SweepInputs) -> Any:
+        """The first states."""
+
+        def one(kind: Replay, flat: Problem, own: ReplayInputs, _: Any) -> Any:
+            return kind.init(flat, own)
+
+        return self._over(one, problem, given)
+
+    def step(self, problem: Problem, given: SweepInputs, state: Any, first: Any, last: Any) -> Any:
+        """Runs waves."""
+
+        def one(kind: Replay, flat: Problem, own: ReplayInputs, before: Any) -> Any:
+            if last is None or self.together:
+                return kind.step(flat, own, before, first, last)
+            end = jnp.minimum(last, own.program.n_turns)
+            return kind.step(flat, own, before, first, end)
+
+        return self._over(one, problem, given, state, moves=True)
+
+    def finalize(self, problem: Problem, given: SweepInputs, state: Any) -> ReplayResult:
+        """Judges the recorded models."""
+        return self._over(self._measured(problem), problem, given, state)
+
+    def at_once(self, problem: Problem, given: SweepInputs, first: Any) -> ReplayResult:
+        """The whole sweep; where runs go one after the other, the state of one at a time."""
+        if self.together:
+            state = self.step(problem, given, self.init(problem, given), first, None)
+            return self.finalize(problem, given, state)
+        measured = self._measured(problem)
+
+        def one(kind: Replay, flat: Problem, own: ReplayInputs, _: Any) -> ReplayResult:
+            state = kind.step(flat, own, kind.init(flat, own), first, None)
+            return measured(kind, flat, own, state)
+
+        return self._over(one, problem, given)
+
+    def _measured(self, problem: Problem) -> Callable[..., ReplayResult]:
+        """What judges one run; its params are the caller's tree."""
+        restored = flattened(problem, Update(optax.identity()), self._small)[2]
+
+        def one(kind: Replay, flat: Problem, own: ReplayInputs, done: Any) -> ReplayResult:
+            replayed = kind.finalize(flat, own, done)
+            return replayed._replace(params=restored(replayed.params))
+
+        return one
+
+    @property
+    def _small(self) -> int:
+        """Parameters from which on a model is no flat vector."""
+        return SMALL_IN_SWEEPS if self.together else SMALL_ALONE
+
+    def _over(
+        self,
+        one: Callable[..., Any],
+        problem: Problem,
+        given: SweepInputs,
+        state: Any = None,
+        *,
+        moves: bool = False,
+    ) -> Any:
+        """Applies `one(kind, problem, inputs, state)` to every key and step size.
+
+        `moves`: what it returns takes the place of the state.
+        """
+
+        def single(
+            problem: Problem, program: Program, key: jax.Array, step: jax.Array, own: Any
+        ) -> Any:
+            flat, update, _ = flattened(problem, update_of(self.optimizer(step)), self._small)
+            return one(Replay(update), flat, ReplayInputs(program, key), own)
+
+        if self.together:
+            over_steps = jax.vmap(single, in_axes=(None, None, None, 0, 0))
+            axes = stacked_axes(given.program) if _is_stacked(given.program) else None
+            over_all = jax.vmap(over_steps, in_axes=(None, axes, 0, None, 0))
+        else:
+            over_all = partial(_one_by_one, single, moves)
+        if self.mesh is not None:
+            runs = PartitionSpec(*_AXES)
+            over_all = jax.shard_map(
+                over_all,
+                mesh=self.mesh,
+                in_specs=(PartitionSpec(), *_specs(given.program), runs),
+                out_specs=runs,
+                check_vma=False,
+            )
+        return over_all(problem, *given, state)
+
+
+def _one_by_one(
+    single: Callable[..., Any],
+    moves: bool,
+    problem: Problem,
+    program: Program,
+    keys: jax.Array,
+    steps: jax.Array,
+    state: Any,
+) -> Any:
+    """`single` of every run, one after the other; a state that moves is changed in place."""
+    shape, stacked = (len(keys), len(steps)), _is_stacked(program)
+    rows = jax.tree.map(lambda leaf: leaf.reshape(math.prod(shape), *leaf.shape[2:]), state)
+
+    def at(tree: Any, number: jax.Array) -> Any:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], tree)
+
+    def of(number: jax.Array, rows: Any) -> Any:
+        seed, step = number // shape[1], number % shape[1]
+        own = at(program, seed) if stacked else program
+        return single(problem, own, keys[seed], steps[step], at(rows, number))
+
+    def put(number: jax.Array, rows: Any) -> Any:
+        moved = of(number, rows)
+        return jax.tree.map(lambda leaf, new: leaf.at[number].set(new), rows, moved)
+
+    count = math.prod(shape)
+    if moves:
+        rows = jax.lax.fori_loop(0, count, put, rows)
+    else:
+        rows = jax.lax.map(partial(of, rows=rows), jnp.arange(count))
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), rows)

@@ -1,7 +1,4 @@
-"""Traces from logs of real runs.
-
-What is needed is the delay of every gradient, in the order in which they were applied, and, where
-an update takes several, the version that each was applied at:
+"""Traces from logs of real runs, of the delay of every gradient in the order of their use.
 
     read_version_k = version_k - delay_k,     version_k = k where every gradient makes an update
 
@@ -10,8 +7,7 @@ worker before k, and U(v) the time of update v,
 
     start_k = max(time_p, U(read_version_k - 1))
 
-A job cannot begin before its worker is free, nor before the model is there that it reads; and it
-begins at one of the two where workers are answered as they deliver, or at updates.
+since a job begins when its worker is free and the model is there that it reads.
 """
 
 from __future__ import annotations
@@ -23,9 +19,7 @@ from jax.core import Tracer
 
 from asyncjax.checks import shown, whole
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.job_checks import by_worker
-from asyncjax.traces.trace_columns import LARGEST
-from asyncjax.traces.validation import validate
+from asyncjax.traces.validation import LARGEST, by_worker, validate
 
 
 def from_delays(
@@ -43,10 +37,9 @@ def from_delays(
     read the model and when its gradient was applied, before the update that it is part of. In the
     order in which they were applied, `delay = version - read_version`.
 
-    Without `version` every gradient makes an update of its own. The delays do not say whether that
-    is so: of a server that collects several gradients for an update (FedBuff, Rennala), give
-    `version` too. Then the gradients with one version make one update, each with an equal share of
-    it, right after the last of them; so leave out those that no update has taken when the log ends.
+    Of a server that collects several gradients for an update (FedBuff, Rennala), give `version`
+    too. Then the gradients with one version make one update, each with an equal share of it, right
+    after the last of them; leave out those that no update has taken when the log ends.
 
     Args:
         delay: int[K], delay of gradient k = 0, 1, ..., in updates: 0 to k, or to `version[k]`.
@@ -61,25 +54,11 @@ def from_delays(
         `worker` and `time` are given and starts follow from them: None where several gradients make
         an update and workers are given jobs neither as they deliver nor at updates.
 
-    Raises:
-        TypeError: `n_workers` is no integer, or a column is traced.
-        ValueError: A column is empty, of another shape or not of numbers of its kind; a delay is
-            out of range, a worker is negative or not below `n_workers`, a version is skipped or
-            falls, time is negative or decreases, each update takes equally many gradients but the
-            last fewer; names the first bad place.
-
     Note:
-        A worker's rows need not have been read in the order in which they arrive; for PIAG give the
-        true workers, since its table has a row for each. Gradients that were thrown away are not
-        part of a log.
-
-        Starts suppose that a worker begins a job at once when it is handed out and he is free, and
-        that he did no job beside those of the log: where jobs were thrown away, given up or stopped
-        they are the earliest that can be, and `trace._replace(start=None)` takes them out. Where
-        each gradient makes an update they are exact for all other rules of `asynchronous`, however
-        jobs are dispatched; with several, for the deliverer's own next job (`buffered`) and for
-        jobs handed out at updates to those who were in it (`wait_for`, synchronous rounds). Jobs
-        that are not back when the log ends count as idle time in `summarize`.
+        For PIAG give the true workers, since its table has a row for each. Starts suppose that a
+        worker did no job beside those of the log: where jobs were thrown away or stopped they are
+        the earliest that can be. Jobs that are not back when the log ends count as idle time in
+        `summarize`.
 
     Example:
         >>> import numpy as np
@@ -107,7 +86,9 @@ def from_delays(
     delays = _integers("delay", delay)
     shape = delays.shape
     workers = np.zeros(shape, np.int64) if worker is None else _integers("worker", worker, shape)
-    times = np.arange(1.0, len(delays) + 1) if time is None else _times(time, shape)
+    times = np.arange(1.0, len(delays) + 1) if time is None else _column("time", time, shape)
+    if times.dtype.kind not in "iuf":
+        raise ValueError(f"time must be numbers, got dtype {times.dtype}")
     if n_workers is not None:
         n_workers = whole("n_workers", n_workers, 1, LARGEST)
     if version is None:
@@ -133,9 +114,9 @@ def from_delays(
         steps=np.append(versions[1:] > versions[:-1], True),
         weight=(1.0 / np.bincount(versions)[versions]).astype(np.float32),
     )
-    if worker is not None and time is not None:
-        trace = trace._replace(start=_starts(validate(trace._replace(n_workers=n_workers))))
     validate(trace._replace(n_workers=n_workers))
+    if worker is not None and time is not None:
+        trace = trace._replace(start=_starts(trace))
     return trace._replace(n_workers=int(workers.max()) + 1 if n_workers is None else n_workers)
 
 
@@ -184,29 +165,24 @@ def _jobs(worker: np.ndarray) -> np.ndarray:
     return job
 
 
-def _array(name: str, values: Any) -> np.ndarray:
+def _column(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
     if isinstance(values, Tracer):
         raise TypeError(
             f"{name} must be known on the host, outside jit and vmap, got {shown(values)}"
         )
     try:
-        return np.asarray(values)
+        column = np.asarray(values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a list of numbers, got {shown(values)}") from error
-
-
-def _times(values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    column = _array("time", values)
-    _check_shape("time", column, shape)
-    if column.dtype.kind not in "iuf":
-        raise ValueError(f"time must be numbers, got dtype {column.dtype}")
+    if shape is not None and column.shape != shape:
+        raise ValueError(
+            f"{name} must have shape {shape}, one entry an update as in delay, got {column.shape}"
+        )
     return column
 
 
 def _integers(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    column = _array(name, values)
-    if shape is not None:
-        _check_shape(name, column, shape)
+    column = _column(name, values, shape)
     if column.ndim != 1 or not column.size:
         raise ValueError(
             f"{name} must be a list of integers, at least one, got shape {column.shape}"
@@ -218,10 +194,3 @@ def _integers(name: str, values: Any, shape: tuple[int, ...] | None = None) -> n
             f"{name} must be integers of 32 bits, got {column.min()} to {column.max()}"
         )
     return column.astype(np.int64)
-
-
-def _check_shape(name: str, column: np.ndarray, shape: tuple[int, ...]) -> None:
-    if column.shape != shape:
-        raise ValueError(
-            f"{name} must have shape {shape}, one entry an update as in delay, got {column.shape}"
-        )

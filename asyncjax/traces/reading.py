@@ -15,13 +15,10 @@ import numpy as np
 
 from asyncjax.checks import file_path, flag, instance, shown, whole, within
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.log_reader import values
+from asyncjax.traces.log_reader import jobs, tables
 from asyncjax.traces.log_reader.headers import UNITS, roles_of
-from asyncjax.traces.log_reader.jobs import Reading
 from asyncjax.traces.log_reader.log import Log, notes_of_copies
-from asyncjax.traces.log_reader.long import log_of_rows, sorted_names
-from asyncjax.traces.log_reader.text import Table, of_objects, read_file, table_of, text_of
-from asyncjax.traces.log_reader.wide import log_of_columns, without_extremes
+from asyncjax.traces.log_reader.tables import Table, is_value
 
 
 def read_log(
@@ -39,7 +36,7 @@ def read_log(
     r"""Reads how long the jobs of real workers took.
 
     A table in text (CSV, also with tabs, semicolons, bars or blanks; JSON lines; packed by gzip) in
-    one of these shapes, in any order of columns and rows:
+    one of these shapes, in any order of columns and rows; files and rows need `asyncjax[logs]`:
 
         worker, step or time, duration         a row a job
         worker, start, end                     also start and duration, or end and duration
@@ -54,35 +51,28 @@ def read_log(
         path: The file. Or what is in memory: a trace with starts, a mapping from worker to
             durations, an array [n, k] or a list of lists of durations, a row a worker, a list of
             tuples `(worker, duration)` or `(worker, step, duration)`, or of mappings by name.
-        worker: Name of the column of workers, text or numbers; None: found by itself.
-        step: Name of the column of steps or times that orders the rows; None: as `worker`.
-        start: Name of the column that says when a job began, numbers or dates; None: as `worker`.
-        end: Name of the column that says when it ended; None: as `worker`.
-        duration: Name of the column that says how long it took; None: as `worker`. If it is given,
-            starts and ends that are not given only order the rows.
+        worker: Name of the column of workers; None, here and below: found by itself.
+        step: Name of the column of steps or times that orders the rows.
+        start: Name of the column that says when a job began, numbers or dates.
+        end: Name of the column that says when it ended.
+        duration: Name of the column that says how long it took. If it is given, starts and ends
+            that are not given only order the rows.
         unit: Of all numbers, such as "ms" or "seconds"; None: as the names of the columns say.
         drop_invalid: Whether rows that cannot be read are left out, with a note, and not refused.
         max_unpacked: The most bytes that a packed file may unpack to; None: 200 times its size.
 
     Returns:
-        The log: names of workers, a row of durations each, starts and ends if they are known, and
-        in its notes what was repaired. Memory: about 300 bytes a row while it is read.
+        The log; what was repaired is in its notes. Memory: about 500 bytes a row while it is read.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: The file is no table, has no column for what is needed, or a row in which a
-            worker is missing, a duration is none or not positive, jobs of a worker overlap, or a
-            comma or several rows of one step may mean two things; says in which line, what is
-            there and what is allowed. Or a packed file is damaged or unpacks to too much.
-        OSError: The file cannot be read.
+        ValueError: What cannot be read, or may mean two things; names the line.
 
     Note:
         Of a worker whose counter or clock starts again, in a file that is otherwise in order, it is
         supposed that its run was resumed. A time is supposed to say when a job ended, not how long
         it took, if it grows with every row of every worker. A comma is a decimal one or separates
         thousands as the other numbers of its column say ("1,500" beside "980.5" is 1500), and is a
-        decimal one where semicolons separate fields. Of a tracker's chart export the columns
-        `...__MIN` and `...__MAX` are left out.
+        decimal one where semicolons separate fields.
 
     Example:
         >>> import pathlib, tempfile
@@ -103,60 +93,59 @@ def read_log(
         ValueError: column 2 must be a positive number, how long a job took, got '-2.0' in row 2
     """
     named = {"worker": worker, "step": step, "start": start, "end": end, "duration": duration}
+    named = {name: column for name, column in named.items() if column is not None}
     for name, column in named.items():
-        if column is not None:
-            instance(name, column, str, "the name of a column, or None")
+        instance(name, column, str, "the name of a column, or None")
     if unit is not None and instance("unit", unit, str, "a unit, or None").lower() not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, or None, got {unit!r}")
     seconds = None if unit is None else UNITS[unit.lower()]
     drops = flag("drop_invalid", drop_invalid)
     if max_unpacked is not None:
         max_unpacked = whole("max_unpacked", max_unpacked)
+    log = _durations(path)
+    if log is not None:
+        return log
     table = _table(path, max_unpacked)
-    if isinstance(table, Log):
-        return table
-    table, axis = without_extremes(table)
-    reading = Reading(table, [], drops, table.notes)
+    table.drops = drops
+    axis = _without_extremes(table)
     given = {name: _place(table, name, column) for name, column in named.items() if column}
-    roles, counter = _roles(reading, given, axis)
+    roles, counter = _roles(table, given, axis)
     if roles is None:
-        return log_of_columns(reading, counter, seconds)
-    return log_of_rows(reading, roles, seconds)
+        return jobs.log_of_columns(table, counter, seconds)
+    return jobs.log_of_rows(table, roles, seconds)
 
 
-def _table(path: Any, max_unpacked: int | None) -> Table | Log:
-    """The table of a file or of rows in memory, or the log of durations in memory."""
+def _durations(path: Any) -> Log | None:
+    """The log of durations in memory, worker by worker; None: it is something else."""
     if isinstance(path, Log):
         return path
     if isinstance(path, EventTrace):
         return _of_trace(path)
     if isinstance(path, Mapping):
-        rows = {str(name): _row(f"path[{name!r}]", row) for name, row in path.items()}
-        return _of_rows(rows, "a mapping")
-    if getattr(path, "ndim", 0) == 2:
-        rows = {str(i): _row(f"path[{i}]", row) for i, row in enumerate(np.asarray(path))}
-        return _of_rows(rows, "an array")
-    if isinstance(path, str | os.PathLike):
-        return read_file(file_path("path", path), max_unpacked)
-    if not isinstance(path, list | tuple) or not path:
-        raise TypeError(
-            "path must be the path of a file, a trace with starts, a mapping from worker to"
-            f" durations, an array [n, k] of durations or a list of rows, got {shown(path)}"
-        )
-    if all(isinstance(row, list) and not any(isinstance(x, str) for x in row) for row in path):
-        own = {str(i): _row(f"path[{i}]", row) for i, row in enumerate(path)}
-        return _of_rows(own, "a list")
-    numbers = list(range(1, len(path) + 1))
-    if isinstance(path[0], Mapping):
-        return of_objects(path, numbers, "rows", "row")
-    width = len(path[0]) if isinstance(path[0], list | tuple) else 0
-    for number, row in enumerate(path, 1):
-        if not isinstance(row, list | tuple) or len(row) != width or width not in (2, 3):
-            raise TypeError(
-                "path must have rows (worker, duration) or (worker, step, duration), got"
-                f" {shown(row)} in row {number}"
+        rows, source = list(path.items()), "a mapping"
+    elif getattr(path, "ndim", 0) == 2:
+        rows, source = list(enumerate(np.asarray(path))), "an array"
+    elif isinstance(path, list | tuple) and path and all(map(_is_row, path)):
+        rows, source = list(enumerate(path)), "a list"
+    else:
+        return None
+    if not rows:
+        raise ValueError(f"path must have a row of durations a worker, got none in {source}")
+    times = {}
+    for key, row in rows:
+        times[str(key)] = np.asarray(within(f"path[{key!r}]", row, above=0.0), np.float64)
+        if times[str(key)].ndim != 1 or not times[str(key)].size:
+            raise ValueError(
+                f"path[{key!r}] must be a list of durations, at least one, got {shown(row)}"
             )
-    return table_of([list(map(text_of, row)) for row in path], "rows", "row")
+    names = jobs.sorted_names(list(times))
+    durations = tuple(times[name] for name in names)
+    notes = tuple(notes_of_copies(names, durations))
+    return Log(tuple(names), durations, source=source, notes=notes)
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list) and not any(isinstance(field, str) for field in row)
 
 
 def _of_trace(trace: EventTrace) -> Log:
@@ -166,41 +155,43 @@ def _of_trace(trace: EventTrace) -> Log:
             "path must be a trace that records starts, got one without (start is None)"
         )
     time, start = np.asarray(trace.time, np.float64), np.asarray(trace.start, np.float64)
-    n_workers = int(np.max(trace.worker)) + 1
-    which = [np.flatnonzero(trace.worker == worker) for worker in range(n_workers)]
-    which = [rows[np.argsort(start[rows], kind="stable")] for rows in which]
-    heard = [worker for worker, rows in enumerate(which) if len(rows)]
+    order = np.lexsort((start, trace.worker))
+    heard, first = np.unique(np.asarray(trace.worker)[order], return_index=True)
+    rows = np.split(order, first[1:])
     notes = []
     for part, words in ((trace.cancelled, "stopped"), (trace.open_jobs, "still open")):
         if part is not None and len(part.worker):
             notes.append(f"{len(part.worker)} jobs were {words}: not in the log")
-    rows = [which[worker] for worker in heard]
-    first = min(float(start[row[0]]) for row in rows)
     return Log(
-        workers=tuple(map(str, heard)),
+        workers=tuple(str(worker) for worker in heard),
         durations=tuple(time[row] - start[row] for row in rows),
-        start=tuple(start[row] - first for row in rows),
-        end=tuple(time[row] - first for row in rows),
+        start=tuple(start[row] - start.min() for row in rows),
+        end=tuple(time[row] - start.min() for row in rows),
         source="a trace",
         notes=tuple(notes),
     )
 
 
-def _of_rows(rows: dict[str, np.ndarray], source: str) -> Log:
-    if not rows:
-        raise ValueError(f"path must have a row of durations a worker, got none in {source}")
-    names = sorted_names(list(rows))
-    durations = tuple(rows[name] for name in names)
-    notes = tuple(notes_of_copies(names, durations))
-    return Log(tuple(names), durations, source=source, notes=notes)
-
-
-def _row(name: str, row: Any) -> np.ndarray:
-    """The durations of one worker."""
-    times = np.asarray(within(name, row, above=0.0), np.float64)
-    if times.ndim != 1 or not times.size:
-        raise ValueError(f"{name} must be a list of durations, at least one, got {shown(row)}")
-    return times
+def _table(path: Any, max_unpacked: int | None) -> Table:
+    """The table of a file, or of rows in memory."""
+    if isinstance(path, str | os.PathLike):
+        return tables.read_file(file_path("path", path), max_unpacked)
+    if not isinstance(path, list | tuple) or not path:
+        raise TypeError(
+            "path must be the path of a file, a trace with starts, a mapping from worker to"
+            f" durations, an array [n, k] of durations or a list of rows, got {shown(path)}"
+        )
+    if isinstance(path[0], Mapping):
+        return tables.of_objects(enumerate(path, 1), "rows", "row")
+    width = len(path[0]) if isinstance(path[0], list | tuple) else 0
+    for number, row in enumerate(path, 1):
+        if not isinstance(row, list | tuple) or len(row) != width or width not in (2, 3):
+            raise TypeError(
+                "path must have rows (worker, duration) or (worker, step, duration), got"
+                f" {shown(row)} in row {number}"
+            )
+    columns = [list(map(tables.text_of, column)) for column in zip(*path, strict=True)]
+    return Table(None, columns, list(range(1, len(path) + 1)), "rows", "row")
 
 
 def _place(table: Table, argument: str, column: str) -> int:
@@ -219,16 +210,30 @@ def _place(table: Table, argument: str, column: str) -> int:
     return names.index(column)
 
 
-def _roles(
-    reading: Reading, given: dict[str, int], axis: str | None
-) -> tuple[dict[str, int] | None, int | None]:
-    """Which column plays which role; None where each is a worker, then with that which counts.
+def _without_extremes(table: Table) -> int | None:
+    """Leaves `name__MIN` and `name__MAX` out; gives the one column that had none, if any."""
+    names = table.names or []
+    extremes = {name for name in names if name.endswith(("__MIN", "__MAX")) and name[:-5] in names}
+    if not extremes:
+        return None
+    table.notes.append(
+        f"{len(extremes)} columns that end in __MIN or __MAX, such as {min(extremes)!r}, are left"
+        " out: a tracker's smallest and largest values of another column, not workers"
+    )
+    columns = dict(zip(names, table.columns, strict=True))
+    table.names = [name for name in names if name not in extremes]
+    table.columns = [columns[name] for name in table.names]
+    beside = {name[:-5] for name in extremes}
+    alone = [place for place, name in enumerate(table.names) if name and name not in beside]
+    return alone[0] if len(alone) == 1 else None
 
-    `axis` is the column of steps or times of a tracker's chart export.
-    """
-    table = reading.table
+
+def _roles(
+    table: Table, given: dict[str, int], axis: int | None
+) -> tuple[dict[str, int] | None, int | None]:
+    """Which column plays which role; None where each is a worker, then with that which counts."""
     if table.names is None:
-        return _roles_by_place(reading)
+        return _roles_by_place(table), None
     free = [name if place not in given.values() else "" for place, name in enumerate(table.names)]
     roles, others = roles_of(free)
     if "duration" in given:
@@ -238,43 +243,38 @@ def _roles(
             roles["time"] = begun
     if "step" in given:
         roles.pop("time", None)
-    is_long = {"worker", "start", "end", "duration"} & {*roles, *given}
-    counter = _counter(table, roles) if not is_long else None
-    if not is_long and axis is not None:
-        counter = table.names.index(axis)
-    columns = [place for place, name in enumerate(table.names) if name and place != counter]
-    numbers = [_is_numeric(table, place) for place in columns]
-    if not is_long and columns and all(numbers):
-        return None, counter
+    if not {"worker", "start", "end", "duration"} & {*roles, *given}:
+        counters = (roles[role] for role in ("step", "time") if role in roles)
+        counter = next((place for place in counters if _counts(table, place)), None)
+        counter = axis if axis is not None else counter
+        columns = [place for place, name in enumerate(table.names) if name and place != counter]
+        if columns and all(table.is_numeric(place, empty=True) for place in columns):
+            return None, counter
     for role in ("worker", "duration"):
         if role not in given and others.get(role) and (role == "worker" or "end" not in roles):
             unused = ", ".join(map(repr, others[role]))
-            reading.notes.append(
+            table.notes.append(
                 f"column {table.names[roles[role]]!r} is read as the {role}, not {unused}"
             )
     return roles | given, None
 
 
-def _roles_by_place(reading: Reading) -> tuple[dict[str, int] | None, int | None]:
-    """The roles of columns without names."""
-    table = reading.table
-    width = len(table.columns)
+def _roles_by_place(table: Table) -> dict[str, int] | None:
+    """The roles of columns without names; None: each is a worker."""
+    width, first = len(table.columns), table.columns[0]
     if width == 1:
-        return {"duration": 0}, None
+        return {"duration": 0}
     if table.line != "row":
-        reading.notes.append("there is no header: columns are known by their places")
+        table.notes.append("there is no header: columns are known by their places")
     if width == 2:
-        texts = table.columns[0]
-        is_label = not all(map(values.is_value, texts)) or (
-            all(map(str.isdigit, texts)) and len(set(texts)) < len(texts)
-        )
-        if is_label or table.line == "row":
-            return {"worker": 0, "duration": 1}, None
+        counts = all(map(str.isdigit, first)) and len(set(first)) < len(first)
+        if table.line == "row" or counts or not all(map(is_value, first)):
+            return {"worker": 0, "duration": 1}
     if width == 3:
         last = {"start": 1, "end": 2} if _is_spans(table) else {"step": 1, "duration": 2}
-        return {"worker": 0, **last}, None
-    if width > 3 and all(_is_numeric(table, place) for place in range(width)):
-        return None, None
+        return {"worker": 0, **last}
+    if width > 3 and all(table.is_numeric(place, empty=True) for place in range(width)):
+        return None
     raise ValueError(
         f"path must have a header that names its {width} columns, got none in {table.source}"
     )
@@ -282,33 +282,20 @@ def _roles_by_place(reading: Reading) -> tuple[dict[str, int] | None, int | None
 
 def _is_spans(table: Table) -> bool:
     """Whether the second and third columns are starts and ends: no job begins before the last."""
-    begin, end = (values.times_of([table.fields(place)])[0] for place in (1, 2))
-    if begin.is_date and end.is_date:
+    begin, end = (table.times(place)[0] for place in (1, 2))
+    if begin.kind == end.kind == "dates":
         return True
     if not (np.isfinite(begin.values) & (end.values > begin.values)).all():
         return False
-    workers = table.columns[0]
     latest: dict[str, float] = {}
-    repeated = False
-    for name, first, last in zip(workers, begin.values, end.values, strict=True):
+    for name, first, last in zip(table.columns[0], begin.values, end.values, strict=True):
         if first < latest.get(name, -np.inf):
             return False
-        repeated = repeated or name in latest
         latest[name] = last
-    return repeated
+    return len(latest) < len(table.lines)
 
 
-def _counter(table: Table, roles: dict[str, int]) -> int | None:
-    """The column that counts the rows of a wide table."""
-    for role in ("step", "time"):
-        if role in roles:
-            goes = np.diff(values.times_of([table.fields(roles[role])])[0].values)
-            if (goes >= 0).all() and (not goes.size or goes.any()):
-                return roles[role]
-    return None
-
-
-def _is_numeric(table: Table, place: int) -> bool:
-    """Whether the first fields of a column that are not empty are numbers."""
-    some = [text for text in table.columns[place][:50] if not values.is_empty(text)]
-    return all(map(values.is_value, some))
+def _counts(table: Table, place: int) -> bool:
+    """Whether a column counts the rows of a wide table."""
+    goes = np.diff(table.times(place)[0].values)
+    return bool((goes >= 0).all() and (goes.any() or not goes.size))

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from asyncjax.checks import flag, function, real, whole, within
-from asyncjax.traces.alarm import Timer
-from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
+from asyncjax.traces.collection import Arrivals, Collection, Collector, Timer, Verdict
 from asyncjax.traces.collection_rules import without_all
 
 Staleness = Callable[[NDArray[np.int32]], ArrayLike]
@@ -41,24 +40,16 @@ def grace_period(
     Args:
         wait: How long it waits after the `quorum`-th gradient, at least 0, time units. 0 with a
             quorum of 1 is the pure rule; inf waits for `most`.
-        quorum: Gradients without which it does not step, at least 1. A worker with several open
-            jobs (`concurrency`) may deliver several of them.
+        quorum: Gradients without which it does not step, at least 1.
         most: Gradients at which it steps at once, at least `quorum`; None: as many as there are
-            workers, or `quorum` if that is more. A quorum of all workers is synchronous.
+            workers, or `quorum` if that is more.
         holds_back: Workers get their next job with the step that takes their gradient. False: at
             once.
         staleness: `(delay int32[E]) -> float[E]`, a factor of each gradient by its delay, at least
             0, as in `buffered`. None: all 1.
 
     Returns:
-        The rule. A step is made at the moment when the wait is over; the trace says so in
-        `step_time`.
-
-    Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range; when the trace is made, `quorum` or `most` is more
-            than there are open jobs (`holds_back`: no more are delivered before the step), or what
-            `staleness` gives is negative, not finite, or of another shape.
+        The rule. A step is made when the wait is over; the trace says so in `step_time`.
 
     Note:
         The divisor is the number of gradients in the step, with and without `staleness`.
@@ -120,10 +111,6 @@ def adaptive_deadline(
 
     Returns:
         The rule; the trace says in `step_time` when the steps were.
-
-    Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: As in `grace_period`, or `window` is below 1.
 
     Example:
         >>> from asyncjax import clocks, traces

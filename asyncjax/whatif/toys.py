@@ -41,7 +41,7 @@ import optax
 from asyncjax import problems, results, simulation, traces
 from asyncjax.checks import instance, whole, within
 from asyncjax.problems import Problem
-from asyncjax.simulation.plans.waves import ceil_to_grid
+from asyncjax.simulation.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key
@@ -311,7 +311,6 @@ def _common(sizes: simulation.Sizes, n: int, room: int) -> simulation.Sizes:
         updates=max(sizes.updates, 2),
         slots=max(sizes.slots, ceil_to_grid(n + 4)),
         directions=max(sizes.directions, 4) if sizes.runs == 0 else sizes.directions,
-        copies=max(sizes.copies, 2),
         group=max(sizes.group, ceil_to_grid(n)),
         single=False if sizes.runs == 0 else sizes.single,
     )

@@ -16,7 +16,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import problems, simulation, traces
-from asyncjax.simulation.plans.waves import ceil_to_grid
+from asyncjax.simulation.waves import ceil_to_grid
 from experiments.common.side_by_side import moved, raveled, side_by_side
 
 
@@ -73,7 +73,6 @@ def roomy(n_workers: int, gradients: float) -> Callable[[simulation.Sizes], simu
             updates=max(own.updates, 2),
             slots=max(own.slots, ceil_to_grid(3 * n_workers)),
             directions=max(own.directions, 8) if own.runs == 0 else own.directions,
-            copies=max(own.copies, 2),
             group=max(own.group, ceil_to_grid(8 * n_workers)),
             single=False if own.runs == 0 else own.single,
         )

@@ -25,10 +25,10 @@ import optax
 import pandas as pd
 
 from asyncjax import problems, results, simulation, traces
-from asyncjax.problems.held_out import HeldOutLoss
-from asyncjax.problems.losses.language_model import TokenCrossEntropy
+from asyncjax.problems.finite_sum import Loss, Mean
+from asyncjax.problems.losses import Network, token_cross_entropy
 from asyncjax.results.report import Illustration
-from asyncjax.simulation.plans.waves import ceil_to_grid
+from asyncjax.simulation.waves import ceil_to_grid
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
 from experiments import part
@@ -208,7 +208,8 @@ def _inner_problem(settings: Settings, scene: Scene, seed: int) -> problems.Prob
         test=(text.test_inputs, text.test_targets),
         key=jax.random.fold_in(key, 2),
     )
-    return replace(made, objective_of=HeldOutLoss(TokenCrossEntropy(model)), metrics_of=())
+    loss = Loss(Network(model, token_cross_entropy))
+    return replace(made, objective_of=Mean(loss, on_test=True), metrics_of=())
 
 
 @cache
@@ -310,7 +311,6 @@ def common_sizes(own: simulation.Sizes, n_workers: int) -> simulation.Sizes:
         updates=max(own.updates, 2),
         slots=max(own.slots, n_workers + 4),
         directions=max(own.directions, 4),
-        copies=max(own.copies, 2),
         group=max(own.group, ceil_to_grid(2 * n_workers)),
         single=False,
     )

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, stragglers, traces
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 from asyncjax.stragglers.policies.policy import check_policy, nothing_seen
 from asyncjax.stragglers.registry import REGISTRY
 

@@ -200,7 +200,7 @@ class StopError(Exception):
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("asyncjax.simulation.loops.loop._CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("asyncjax.simulation.loop._CHECKPOINT_SECONDS", 0.0)
     problem, trace, optimizer = chain(), trace_of(in_flight=True, n_steps=20), optax.adam(0.1)
     file, seen = tmp_path / "run.npz", []
     given = {"key": KEY, "checkpoint": file}

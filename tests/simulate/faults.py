@@ -10,8 +10,8 @@ import numpy as np
 
 from asyncjax import traces
 from asyncjax.results import run
-from asyncjax.simulation.loops import checkpoints, events
-from asyncjax.simulation.plans import plan
+from asyncjax.simulation import checkpoints, engine
+from asyncjax.simulation.plan import ReplayPlan
 from asyncjax.traces import (
     arrival_streams,
     collection_rules,
@@ -137,13 +137,13 @@ def _ties_of_merge():
 
 def _newest_model():
     """Replays take gradients at the newest model."""
-    return mock.patch.object(events, "_model", lambda versions, slot, like: like)
+    return mock.patch.object(engine, "_model", lambda versions, slot, like: like)
 
 
 def _youngest_delay():
     """The optimizer is told a delay that is one too small."""
     return mock.patch.object(
-        plan.ReplayPlan,
+        ReplayPlan,
         "update_delay",
         property(lambda self: np.maximum(np.arange(self.n_updates) - self.oldest - 1, 0)),
     )

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from asyncjax import simulation
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 from tests.simulate.invariants import check_same_bits, directions_of, ensure
 from tests.simulate.rounds import check_epochs, check_policy, draw_epochs, draw_policy
 from tests.simulate.scenario import Scenario, draw_scenario

@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from asyncjax import problems, simulation
-from asyncjax.simulation.plans.memory import memory
-from asyncjax.simulation.plans.program import sizes_of
+from asyncjax.simulation.memory import memory
+from asyncjax.simulation.program import sizes_of
 from asyncjax.simulation.sweep import _are_together
 from tests.simulation.shared import quadratic, trace_of
 from tests.simulation.test_unequal_traces import RATES, WAYS, keys_of, maker, noisy, unequal
@@ -70,7 +70,7 @@ class KilledError(Exception):
 @pytest.mark.slow
 def test_pieces_and_a_checkpoint(tmp_path, monkeypatch):
     """In pieces all runs go through the same waves; a checkpoint goes on to the same bits."""
-    monkeypatch.setattr("asyncjax.simulation.loops.loop._CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("asyncjax.simulation.loop._CHECKPOINT_SECONDS", 0.0)
     problem, made, keys, told = noisy(), unequal("pure"), keys_of(3), []
 
     def swept(**options):

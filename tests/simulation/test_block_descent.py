@@ -9,8 +9,10 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from asyncjax.simulation.loops.loop import run as run_loop
-from asyncjax.simulation.loops.torn_reads import torn_loop
+from asyncjax.simulation.delay_adaptive import torn_program
+from asyncjax.simulation.engine import Replay, ReplayInputs
+from asyncjax.simulation.loop import run as run_loop
+from asyncjax.simulation.replay import replay_loop
 from asyncjax.steps.blocks import draw_block
 from tests.oracles import steps as oracle
 from tests.oracles.block_descent import block_descent
@@ -109,7 +111,9 @@ def test_the_loop_of_torn_reads_with_consistent_reads_is_the_replay():
     optimizer = steps.random_block(steps.descent(ADAPTIVE, prox=PROX), M)
     made = simulation.plan(trace, record_every=1)
     versions = np.repeat(trace.read_version[:, None], M, axis=1)
-    params, _, measured, *_ = run_loop(torn_loop(made, versions, optimizer, KEY), problem)
+    given = ReplayInputs(torn_program(made, versions), KEY)
+    loop = replay_loop(made, Replay(simulation.Update(optimizer)), given)
+    params, _, measured, *_ = run_loop(loop, problem)
     run = simulation.replay(problem, made, optimizer, key=KEY)
     np.testing.assert_allclose(params, run.params, rtol=0, atol=1e-12)
     np.testing.assert_allclose(measured.loss, run.records.loss, rtol=0, atol=1e-12)

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, traces
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 
 ROWS = np.random.default_rng(0).normal(size=(12, 10)).astype(np.float32)
 LABELS = np.random.default_rng(1).integers(0, 2, 12)
@@ -45,7 +45,7 @@ def kinds_of(monkeypatch):
     seen, run = [], loop.run
 
     def noted(own, *arguments):
-        seen.append(type(own.kind).__name__)
+        seen.append("waves" if own.given.program.sizes.width else "events")
         return run(own, *arguments)
 
     monkeypatch.setattr(sys.modules["asyncjax.simulation.replay"], "run", noted)
@@ -82,11 +82,11 @@ def test_a_large_model_goes_one_event_at_a_time_with_progress_and_a_checkpoint(
     same_bits(simulation.replay(problem, TRACE, optimizer, checkpoint=path), plain)
     same_bits(killed_and_resumed(problem, optimizer, path, monkeypatch), plain)
     same_bits(simulation.replay(problem, TRACE, optimizer, waves=False), plain)
-    assert set(kinds) == {"ByEvent"}
+    assert set(kinds) == {"events"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "kind"), [({"waves": False}, "ByEvent"), ({}, "ByWave")])
+@pytest.mark.parametrize(("options", "kind"), [({"waves": False}, "events"), ({}, "waves")])
 def test_a_small_model_goes_as_it_is_told_with_both(options, kind, tmp_path, monkeypatch):
     problem, optimizer, kinds = large(n_hidden=3), optax.sgd(0.1), kinds_of(monkeypatch)
     plain = simulation.replay(problem, TRACE, optimizer, **options)
@@ -103,7 +103,7 @@ def test_a_width_goes_in_waves_with_both(tmp_path, monkeypatch):
     both: list[dict[str, Any]] = [{"progress": lambda now: None}, {"checkpoint": tmp_path / "run"}]
     for more in ({}, *both):
         simulation.replay(large(), TRACE, optax.sgd(0.1), width=2, **more)
-    assert set(kinds) == {"ByWave"}
+    assert set(kinds) == {"waves"}
 
 
 @pytest.mark.slow
@@ -112,4 +112,4 @@ def test_waves_are_gone_in_where_they_are_asked_for(monkeypatch):
     problem, seen = large(), kinds_of(monkeypatch)
     for waves in (None, True, False):
         simulation.replay(problem, TRACE, optax.sgd(0.1), waves=waves)
-    assert seen == ["ByEvent", "ByWave", "ByEvent"]
+    assert seen == ["events", "waves", "events"]

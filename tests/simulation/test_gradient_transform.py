@@ -9,9 +9,9 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from asyncjax.simulation.plans.memory import memory
-from asyncjax.simulation.plans.program import sizes_of, with_update
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.memory import memory
+from asyncjax.simulation.program import sizes_of
+from asyncjax.simulation.update import Update
 from tests.oracles.treatments import train
 from tests.simulation.shared import columns, quadratic, trace_of
 
@@ -295,13 +295,12 @@ def test_workers_that_keep_a_state_are_treated_too(way):
 def test_memory_counts_the_rows():
     trace = trace_of("buffered 3")
     planned = simulation.plan(trace, width=6)
-    plain = sizes_of([planned])
-    own = with_update(plain, [planned], Update(optax.identity(), aggregator=mean))
+    own = sizes_of([planned], Update(optax.identity(), aggregator=mean))
     params = np.zeros(100, np.float32)
     assert own.entering == own.collected == 3
     assert memory(params, own).directions == 400 * (own.directions + 1 + 3)
     assert memory(params, own, one_by_one=True).directions == 400 * 3
-    only = with_update(plain, [planned], Update(optax.identity(), None, optax.identity()))
+    only = sizes_of([planned], Update(optax.identity(), None, optax.identity()))
     assert memory(params, only).directions == 400 * (only.directions + 1)
     assert memory(params, only, one_by_one=True).directions == 400
 

@@ -9,9 +9,9 @@ import optax
 import pytest
 
 from asyncjax import simulation
-from asyncjax.simulation.plans import memory as of_memory
-from asyncjax.simulation.plans.memory import Memory, check_memory, free_for, free_memory
-from asyncjax.simulation.plans.program import sizes_of
+from asyncjax.simulation import memory as of_memory
+from asyncjax.simulation.memory import Memory, check_memory, free_for, free_memory
+from asyncjax.simulation.program import sizes_of
 from tests.simulation.shared import quadratic, trace_of
 
 RULE = optax.sgd(0.05)

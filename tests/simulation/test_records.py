@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, traces
-from asyncjax.simulation.plans.plan import recorded_versions
+from asyncjax.simulation.plan import recorded_versions
 
 KEY = jax.random.key(0)
 

@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, traces
-from asyncjax.simulation.plans.memory import memory
-from asyncjax.simulation.plans.program import sizes_of
+from asyncjax.simulation.memory import memory
+from asyncjax.simulation.program import sizes_of
 from tests.simulation.shared import quadratic, trace_of
 
 STEPS = [0.02, 0.05, 0.1]

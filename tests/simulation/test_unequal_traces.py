@@ -227,7 +227,7 @@ class KilledError(Exception):
 
 @pytest.mark.slow
 def test_a_checkpoint_goes_on_to_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("asyncjax.simulation.loops.loop._CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("asyncjax.simulation.loop._CHECKPOINT_SECONDS", 0.0)
     made, problem, path = unequal("pure"), noisy(), tmp_path / "run.npz"
     whole = swept(made, problem, checkpoint=path)
 

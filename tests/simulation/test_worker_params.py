@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from asyncjax import simulation, steps
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.update import Update
 from tests.oracles.treatments import Dana, train
 from tests.simulation.shared import N, columns, quadratic, trace_of
 

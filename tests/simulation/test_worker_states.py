@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from asyncjax import clocks, orders, problems, simulation, steps, stragglers, traces
-from asyncjax.simulation.plans.memory import memory
-from asyncjax.simulation.plans.program import assemble, sizes_of
+from asyncjax.simulation.memory import memory
+from asyncjax.simulation.program import sizes_of, wave_program
 from tests.oracles import worker_states
 from tests.simulation.shared import RULES, N, columns, quadratic, trace_of
 
@@ -268,7 +268,7 @@ def test_a_plan_has_no_order_of_workers_unless_asked():
     assert used.gradients.sequence is None
     sizes = sizes_of([used])
     assert sizes.workers == 0
-    assert assemble(used, sizes).state_row is None
+    assert wave_program(used, sizes).gradients.state_row is None
 
 
 def test_states_are_in_the_memory():

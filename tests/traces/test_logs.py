@@ -2,29 +2,11 @@
 
 import jax
 import numpy as np
-import optax
 import pytest
 
-from asyncjax import clocks, simulation, traces
+from asyncjax import clocks, traces
 from asyncjax.traces.event_trace import worker_count
 from asyncjax.traces.registry import REGISTRY
-from tests.simulation.shared import quadratic
-
-
-@pytest.mark.slow
-def test_a_log_of_a_trace_is_the_trace():
-    clock = clocks.exponential([1.0, 2.0, 4.0])
-    trace = traces.asynchronous(clock, n_updates=80, key=jax.random.key(0))
-    log = traces.from_delays(trace.delay, worker=trace.worker, time=trace.time)
-    for name in trace._fields[:8]:
-        np.testing.assert_array_equal(getattr(log, name), getattr(trace, name), err_msg=name)
-        assert getattr(log, name).dtype == getattr(trace, name).dtype
-    assert traces.validate(log) is log
-    np.testing.assert_array_equal(log.start, trace.start)
-    assert (log.n_workers, log.reuse) == (3, None)
-    problem, _ = quadratic()
-    runs = [simulation.replay(problem, each, optax.sgd(0.05)) for each in (trace, log)]
-    np.testing.assert_array_equal(runs[0].params, runs[1].params)
 
 
 def test_delays_alone_are_enough():
@@ -36,14 +18,13 @@ def test_delays_alone_are_enough():
     assert log.n_workers == worker_count(log) == 1
     assert log.start is None, "nobody said who delivered, or when"
     assert traces.from_delays([0, 1], n_workers=5).n_workers == 5
+    assert_columns(traces.from_delays([0, 1, 0, 3], version=[0, 1, 2, 3]), log)
 
 
-def test_a_log_is_kept_on_disk(tmp_path):
-    log = traces.from_delays([0, 1, 2], worker=[1, 0, 1])
-    traces.save(tmp_path / "log.npz", log)
-    again = traces.load(tmp_path / "log.npz")
-    for mine, kept in zip(log, again, strict=True):
-        np.testing.assert_array_equal(mine, kept)
+def assert_columns(log, trace):
+    for name in trace._fields[:8]:
+        np.testing.assert_array_equal(getattr(log, name), getattr(trace, name), err_msg=name)
+        assert getattr(log, name).dtype == getattr(trace, name).dtype
 
 
 SEVERAL = [0, 0, 0, 1, 1, 2, 2]  # updates of 3, 2 and 2 gradients
@@ -56,26 +37,6 @@ def test_gradients_of_one_version_make_one_update():
     assert log.steps.tolist() == [False, False, True, False, True, False, True]
     np.testing.assert_array_equal(log.weight, np.float32([1 / 3, 1 / 3, 1 / 3, 0.5, 0.5, 0.5, 0.5]))
     assert log.n_updates == 3
-
-
-def test_a_log_of_a_buffered_server_is_its_trace():
-    clock = clocks.exponential([1.0, 2.0, 4.0])
-    trace = traces.asynchronous(
-        clock, n_updates=20, collect=traces.buffered(3), key=jax.random.key(0)
-    )
-    log = traces.from_delays(
-        trace.delay, worker=trace.worker, time=trace.time, version=trace.version
-    )
-    for name in trace._fields[:8]:
-        np.testing.assert_array_equal(getattr(log, name), getattr(trace, name), err_msg=name)
-        assert getattr(log, name).dtype == getattr(trace, name).dtype
-
-
-def test_versions_that_count_gradients_are_no_versions():
-    alone = traces.from_delays([0, 1, 0, 3])
-    again = traces.from_delays([0, 1, 0, 3], version=[0, 1, 2, 3])
-    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(again), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_traced_log():
@@ -96,10 +57,9 @@ CLOCK = clocks.exponential([1.0, 2.0, 4.0, 3.0])
 
 def log_of(trace):
     """The log of the gradients that entered an update."""
-    kept, names = np.asarray(trace.used), ("delay", "worker", "time", "version")
-    delay, worker, time, version = (getattr(trace, name)[kept] for name in names)
-    others = {"worker": worker, "time": time, "version": version}
-    return traces.from_delays(delay, **others, n_workers=trace.n_workers)
+    names = ("delay", "worker", "time", "version")
+    columns = {name: getattr(trace, name)[np.asarray(trace.used)] for name in names}
+    return traces.from_delays(**columns, n_workers=trace.n_workers)
 
 
 @pytest.mark.slow
@@ -115,6 +75,15 @@ def test_starts_follow_from_a_log_or_are_not_told(name):
         assert log.start is None
     else:
         np.testing.assert_array_equal(log.start, trace.start)
+
+
+@pytest.mark.parametrize("collect", [traces.immediately(), traces.buffered(3)])
+def test_a_log_of_a_trace_is_the_trace(collect):
+    trace = traces.asynchronous(CLOCK, n_updates=20, collect=collect, key=jax.random.key(0))
+    log = log_of(trace)
+    assert_columns(log, trace)
+    np.testing.assert_array_equal(log.start, trace.start)
+    assert log.reuse is None
 
 
 def test_starts_by_hand():

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import sys
 
 import hypothesis.strategies as st
 import jax
@@ -28,11 +29,21 @@ def measured(draw):
     return rows, np.random.default_rng(draw(st.integers(0, 99)))
 
 
-def written(folder, lines, name="log.csv", mark=","):
-    """The path of a file of rows of fields."""
-    path = folder / name
-    path.write_text("".join(mark.join(map(str, line)) + "\n" for line in lines), encoding="utf-8")
-    return path
+@pytest.fixture
+def read(tmp_path):
+    """Reads a file of a text, of bytes, or of rows of fields."""
+
+    def log_of(text, name="log.csv", mark=",", **columns):
+        if isinstance(text, list):
+            text = "".join(mark.join(map(str, line)) + "\n" for line in text)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return traces.read_log(tmp_path / name, **columns)
+
+    return log_of
+
+
+def rows_of(log):
+    return [row.tolist() for row in log.durations]
 
 
 def read_back(log, rows, exactly=True):
@@ -53,28 +64,32 @@ def shuffled(lines, rng):
 
 @CALM
 @given(measured())
-def test_steps_in_any_order_of_rows(tmp_path, drawn):
+def test_a_row_a_job_and_a_column_a_worker(read, drawn):
     rows, rng = drawn
     lines = [(name, step, time) for name in rows for step, time in enumerate(rows[name])]
-    header = [("rank", "iteration", "took")]
     for mark in ",;\t|":
-        log = traces.read_log(written(tmp_path, header + shuffled(lines, rng), mark=mark))
+        log = read([("rank", "iteration", "took"), *shuffled(lines, rng)], mark=mark)
         read_back(log, rows)
         assert log.start is None
         assert np.isnan(log.utilisation).all()
-        assert [row.tolist() for row in log.step] == [
-            [float(step) for step in range(len(rows[name]))] for name in log.workers
-        ]
+        for name, row in zip(log.workers, log.step, strict=True):
+            assert row.tolist() == list(range(len(rows[name])))
     last = {name: len(row) - 1 for name, row in rows.items()}
     if any(
         time < step or (time > step + 1 and step < last[name]) for name, step, time in lines
     ):  # else they are as well starts and ends of jobs that do not overlap
-        read_back(traces.read_log(written(tmp_path, lines)), rows)  # without a header, in its order
+        read_back(read(lines), rows)  # without a header, in its order
+    longest = range(max(map(len, rows.values())))
+    cells = [[i, *(row[i] if i < len(row) else "" for row in rows.values())] for i in longest]
+    lines = [["step", *rows], *cells]
+    read_back(read(lines), rows)
+    if len(rows) > 1:  # one column is that of one worker, whose name may be a number or have blanks
+        read_back(read([line[1:] for line in lines], mark=";"), rows)
 
 
 @CALM
 @given(measured())
-def test_starts_with_ends_or_durations(tmp_path, drawn):
+def test_starts_with_ends_or_durations(read, drawn):
     rows, rng = drawn
     jobs = []
     for name, times in rows.items():
@@ -92,90 +107,72 @@ def test_starts_with_ends_or_durations(tmp_path, drawn):
         ("worker,begin,end,seconds", (0, 1, 2, 3), True),
     ):
         lines = [tuple(job[place] for place in which) for job in jobs]
-        log = traces.read_log(written(tmp_path, [header.split(","), *lines]))
+        log = read([header.split(","), *lines])
         read_back(log, rows, exactly)
         starts = {job[:2] for job in jobs}
         for name, row in zip(log.workers, log.start, strict=True):
-            own = sorted(start - first for who, start in starts if who == name)
-            np.testing.assert_allclose(row, own, atol=1e-9)
+            begun = sorted(start - first for who, start in starts if who == name)
+            np.testing.assert_allclose(row, begun, atol=1e-9)
         busy = [sum(rows[name]) / span for name in log.workers]
         np.testing.assert_allclose(log.utilisation, busy, rtol=1e-6)
 
 
 @CALM
 @given(measured())
-def test_a_column_a_worker(tmp_path, drawn):
-    rows, _ = drawn
-    longest = max(map(len, rows.values()))
-    lines = [
-        ["step", *rows],
-        *([i, *(row[i] if i < len(row) else "" for row in rows.values())] for i in range(longest)),
-    ]
-    read_back(traces.read_log(written(tmp_path, lines)), rows)
-    if len(rows) > 1:  # one column is that of one worker, whose name may be a number or have blanks
-        read_back(traces.read_log(written(tmp_path, [line[1:] for line in lines], mark=";")), rows)
-
-
-@CALM
-@given(measured())
-def test_rows_in_memory_and_json_lines(tmp_path, drawn):
+def test_rows_in_memory_and_json_lines(read, drawn):
     rows, rng = drawn
     read_back(traces.read_log(rows), rows)
-    pairs = [(name, time) for name in rows for time in rows[name]]
-    read_back(traces.read_log(pairs), rows)
-    objects = [
-        {"worker": name, "step": step, "duration": time}
-        for name in rows
-        for step, time in enumerate(rows[name])
-    ]
-    objects = shuffled(objects, rng)
+    jobs = [(name, step, time) for name in rows for step, time in enumerate(rows[name])]
+    read_back(traces.read_log([(name, time) for name, _, time in jobs]), rows)
+    names = ("worker", "step", "duration")
+    objects = [dict(zip(names, job, strict=True)) for job in shuffled(jobs, rng)]
     read_back(traces.read_log(objects), rows)
-    path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in objects))
-    read_back(traces.read_log(path), rows)
-    packed = tmp_path / "log.csv.gz"
-    lines = "".join(f"{one['worker']},{one['step']},{one['duration']}\n" for one in objects)
-    packed.write_bytes(gzip.compress(f"worker,step,duration\n{lines}".encode()))
-    read_back(traces.read_log(packed), rows)
+    read_back(read("\n".join(map(json.dumps, objects)), "log.jsonl"), rows)
+    lines = "\n".join(",".join(map(str, line)) for line in [names, *jobs])
+    read_back(read(gzip.compress(lines.encode()), "log.csv.gz"), rows)
 
 
 def test_an_array_and_a_trace():
-    times = np.array([[1.0, 2.0], [3.0, 4.0]])
-    assert [row.tolist() for row in traces.read_log(times).durations] == times.tolist()
-    assert [row.tolist() for row in traces.read_log(times.tolist()).durations] == times.tolist()
+    times = [[1.0, 2.0], [3.0, 4.0]]
+    assert rows_of(traces.read_log(np.array(times))) == rows_of(traces.read_log(times)) == times
     assert traces.read_log([[1.0, 2.0], [3.0]]).n_jobs == 3
     assert traces.read_log([["a", 1.0], ["b", 2.0]]).workers == ("a", "b")
     clock = clocks.exponential([1.0, 2.0, 4.0])
     trace = traces.asynchronous(clock, n_updates=60, key=jax.random.key(0))
     log = traces.read_log(trace)
     for worker, row in enumerate(log.durations):
-        own = trace.worker == worker
-        np.testing.assert_array_equal(row, (trace.time - trace.start)[own])
-        assert len(log.start[worker]) == own.sum()
+        np.testing.assert_array_equal(row, (trace.time - trace.start)[trace.worker == worker])
+        assert len(log.start[worker]) == len(row)
     assert log.notes == ("3 jobs were still open: not in the log",)
     with pytest.raises(ValueError, match="records starts"):
         traces.read_log(trace._replace(start=None))
 
 
-def test_a_live_run(tmp_path):
+def test_a_live_run(tmp_path, read):
     problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
     workers = live.virtual(clocks.recorded([[1.0, 1.5, 0.5], [2.0, 2.5, 2.25]]))
     run = live.train(problem, workers, optax.sgd(0.1), n_updates=12)
-    path = tmp_path / "run.csv"
-    live.to_csv(run, path)
-    log = traces.read_log(path)
+    live.to_csv(run, tmp_path / "run.csv")
+    log = traces.read_log(tmp_path / "run.csv")
     assert (log.workers, log.unit) == (("0", "1"), "seconds")
     for worker, row in enumerate(log.durations):
-        own = run.trace.worker == worker
-        np.testing.assert_array_equal(row, (run.trace.time - run.trace.start)[own])
+        took = (run.trace.time - run.trace.start)[run.trace.worker == worker]
+        np.testing.assert_array_equal(row, took)
     np.testing.assert_allclose(log.span, run.trace.time[-1])
-    first = path.read_text().splitlines()
-    path.write_text("\n".join([first[0], *first[2:]]) + "\n")  # one that did not arrive
-    assert "1 jobs of the run did not arrive" in " ".join(traces.read_log(path).notes)
+    head, _, *lines = (tmp_path / "run.csv").read_text().splitlines()  # one did not arrive
+    assert "1 jobs of the run did not arrive" in " ".join(read("\n".join([head, *lines])).notes)
 
 
+def test_without_pandas_the_message_has_the_install_line(read, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"needs pandas, which is .*asyncjax\[logs\] @ git"):
+        read("worker,s\na,1\n")
+    assert traces.read_log({"a": [1.0]}).n_jobs == 1
+
+
+GROWING = "".join(f"a,{i},{2 * i}\n" for i in range(12))
 SAME = [[1.5, 2.0], [0.25]]
-MANY = {  # text of a file, and the durations that it tells of
+READ = {  # text of a file, the durations that it tells of, and words of a note
     "numbers sort as numbers": ("worker,s\n10,2\n9,1\n", [[1.0], [2.0]]),
     "milliseconds": ("worker;step;time (ms)\na;0;1500\na;1;2000\nb;0;250\n", SAME),
     "camel case": ("workerId,stepIndex,durationMs\na,0,1500\na,1,2000\nb,0,250\n", SAME),
@@ -208,53 +205,13 @@ MANY = {  # text of a file, and the durations that it tells of
         SAME,
     ),
     "ends alone": ("worker,end\na,1\na,2.5\nb,7\na,4.5\nb,7.25\n", SAME),
-    "a time that only grows": (
-        "worker,step,time\n" + "".join(f"a,{i},{2 * i}\n" for i in range(12)),
-        [[2.0] * 11],
-    ),
+    "starts alone": ("worker,start\na,1\na,2.5\nb,7\na,4.5\nb,7.25\n", SAME),
+    "a time that only grows": ("worker,step,time\n" + GROWING, [[2.0] * 11]),
     "a time that does not": ("worker,step,time\na,0,1.5\na,1,2\nb,0,0.25\n", SAME),
     "no worker": ("step,seconds\n0,1.5\n1,2\n", [[1.5, 2.0]]),
     "one column": ("1.5\n2\n", [[1.5, 2.0]]),
     "numbers of workers on top": (",0,1\n0,1.5,0.25\n1,2,\n", SAME),
     "without a header, spans": ("a,0,1.5\na,2,4\nb,0,0.25\n", SAME),
-}
-
-
-@pytest.mark.parametrize(("text", "durations"), MANY.values(), ids=MANY)
-def test_many_ways_to_write_a_log(tmp_path, text, durations):
-    path = tmp_path / "log.csv"
-    path.write_bytes(text.encode())
-    log = traces.read_log(path)
-    assert [row.tolist() for row in log.durations] == durations
-    assert log.source == path.name
-
-
-COLUMNS = {  # header of a table with a column a worker; their names, and seconds of a unit
-    "in brackets": ("a (ms),b (ms)", ("a", "b"), (0.001, 0.001)),
-    "in square brackets": ("gpu 10 [s],gpu 2 [s]", ("gpu 2", "gpu 10"), (1.0, 1.0)),
-    "at the end of all": ("step,a_ms,bMs", ("a", "b"), (0.001, 0.001)),
-    "in words": ("a in min,b in s", ("a", "b"), (60.0, 1.0)),
-    "in one, which holds for all": ("a (ms),b", ("a", "b"), (0.001, 0.001)),
-    "different, of one worker": ("a (ms),a (s)", ("a (ms)", "a (s)"), (0.001, 1.0)),
-    "a name that ends like one": ("rack_g,rack_h", ("rack_g", "rack_h"), None),
-    "other brackets": ("a (old),b (new)", ("a (old)", "b (new)"), None),
-}
-
-
-@pytest.mark.parametrize(("header", "workers", "scales"), COLUMNS.values(), ids=COLUMNS)
-def test_columns_of_workers_are_named_without_their_unit(tmp_path, header, workers, scales):
-    path = tmp_path / "log.csv"
-    rows = ["3,5", "7,2"] if header.count(",") == 1 else ["0,3,5", "1,7,2"]
-    path.write_text("\n".join([header, *rows]) + "\n")
-    log = traces.read_log(path)
-    assert log.workers == workers
-    assert log.unit == ("time units" if scales is None else "seconds")
-    in_file = [[3, 7], [5, 2]] if "gpu" not in header else [[5, 2], [3, 7]]
-    for row, numbers, scale in zip(log.durations, in_file, scales or (1.0, 1.0), strict=True):
-        np.testing.assert_allclose(row, np.multiply(numbers, scale), rtol=1e-15)
-
-
-REPAIRED = {  # text, durations, words of a note
     "resumed": (
         "worker,step,s\na,1,1\na,2,2\na,3,3\na,4,4\na,3,5\na,4,6\n",
         [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]],
@@ -271,6 +228,11 @@ REPAIRED = {  # text, durations, words of a note
         "there twice, first that in line 4",
     ),
     "sorted": ("worker,step,s\na,2,2\na,1,1\n", [[1.0, 2.0]], "worker 'a' were not in the order"),
+    "sorted beside resumed": (
+        "worker,step,s\na,1,1\na,2,2\na,3,3\na,2,5\na,3,6\nb,2,2\nb,1,1\n",
+        [[1.0, 2.0, 3.0, 5.0, 6.0], [1.0, 2.0]],
+        "worker 'b' were not in the order",
+    ),
     "open": (
         "worker,start,end\na,0,1\nb,0,\na,2,4\na,5,\n",
         [[1.0, 2.0]],
@@ -290,13 +252,36 @@ REPAIRED = {  # text, durations, words of a note
 }
 
 
-@pytest.mark.parametrize(("text", "durations", "words"), REPAIRED.values(), ids=REPAIRED)
-def test_a_repair_is_a_note(tmp_path, text, durations, words):
-    path = tmp_path / "log.csv"
-    path.write_text(text)
-    log = traces.read_log(path)
-    assert [row.tolist() for row in log.durations] == durations
-    assert words in " ".join(log.notes)
+@pytest.mark.parametrize("case", READ.values(), ids=READ)
+def test_many_ways_to_write_a_log(read, case):
+    text, durations, *words = case
+    log = read(text)
+    assert rows_of(log) == durations
+    assert log.source == "log.csv"
+    assert all(word in " ".join(log.notes) for word in words)
+
+
+COLUMNS = {  # header of a table with a column a worker; their names, and seconds of a unit
+    "in brackets": ("a (ms),b (ms)", ("a", "b"), (0.001, 0.001)),
+    "in square brackets": ("gpu 10 [s],gpu 2 [s]", ("gpu 2", "gpu 10"), (1.0, 1.0)),
+    "at the end of all": ("step,a_ms,bMs", ("a", "b"), (0.001, 0.001)),
+    "in words": ("a in min,b in s", ("a", "b"), (60.0, 1.0)),
+    "in one, which holds for all": ("a (ms),b", ("a", "b"), (0.001, 0.001)),
+    "different, of one worker": ("a (ms),a (s)", ("a (ms)", "a (s)"), (0.001, 1.0)),
+    "a name that ends like one": ("rack_g,rack_h", ("rack_g", "rack_h"), None),
+    "other brackets": ("a (old),b (new)", ("a (old)", "b (new)"), None),
+}
+
+
+@pytest.mark.parametrize(("header", "workers", "scales"), COLUMNS.values(), ids=COLUMNS)
+def test_columns_of_workers_are_named_without_their_unit(read, header, workers, scales):
+    rows = ["3,5", "7,2"] if header.count(",") == 1 else ["0,3,5", "1,7,2"]
+    log = read("\n".join([header, *rows]))
+    assert log.workers == workers
+    assert log.unit == ("time units" if scales is None else "seconds")
+    in_file = [[3, 7], [5, 2]] if "gpu" not in header else [[5, 2], [3, 7]]
+    for row, numbers, scale in zip(log.durations, in_file, scales or (1.0, 1.0), strict=True):
+        np.testing.assert_allclose(row, np.multiply(numbers, scale), rtol=1e-15)
 
 
 def test_a_clock_that_starts_again_goes_on():
@@ -333,6 +318,7 @@ BROKEN = {  # text, words that the sentence must have; {} is the file
         "worker,start,end\na,0,\na,5,6\n",
         "column 'end' must be a time, got nothing in line 2 of {}",
     ),
+    "neither start nor end": ("worker,start,end\na,,\nb,5,6\n", "must be a time, got nothing"),
     "an overlap": (
         "worker,start,end\nb,0,9\na,0,3\na,2,5\n",
         "before it of its worker has ended ('a', line 3), got '2' to '5' in line 4 of {}",
@@ -356,51 +342,41 @@ BROKEN = {  # text, words that the sentence must have; {} is the file
 
 
 @pytest.mark.parametrize(("text", "words"), BROKEN.values(), ids=BROKEN)
-def test_a_refusal_names_the_line(tmp_path, text, words):
-    path = tmp_path / "log.csv"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(words.replace("{}", str(path)))) as caught:
-        traces.read_log(path)
+def test_a_refusal_names_the_line(tmp_path, read, text, words):
+    words = words.replace("{}", str(tmp_path / "log.csv"))
+    with pytest.raises(ValueError, match=re.escape(words)) as caught:
+        read(text)
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert not sentence.endswith(".")
 
 
-def test_bytes_that_are_no_text_and_json_that_is_none(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_bytes(b"worker,s\na,1\n\xe9,2\n")
+def test_bytes_that_are_no_text_and_json_that_is_none(tmp_path, read):
     with pytest.raises(ValueError, match=r"UTF-8, got the byte b'\\xe9' in line 3 of"):
-        traces.read_log(path)
-    path.write_text("worker,s\na,1\n", encoding="utf-16")
-    assert traces.read_log(path).n_jobs == 1
-    lines = tmp_path / "log.jsonl"
-    lines.write_text('{"worker": 1, "s": 2}\n{"worker": \n')
+        read(b"worker,s\na,1\n\xe9,2\n")
+    assert read("worker,s\na,1\n".encode("utf-16")).n_jobs == 1
     with pytest.raises(ValueError, match=r"a JSON object a line, got .* in line 2 of"):
-        traces.read_log(lines)
-    lines.write_text('{"worker": 1, "s": 2}\n3\n')
+        read('{"worker": 1, "s": 2}\n{"worker": \n', "log.jsonl")
     with pytest.raises(ValueError, match="object by name a row, got 3 in line 2"):
-        traces.read_log(lines)
+        read('{"worker": 1, "s": 2}\n3\n', "log.jsonl")
     with pytest.raises(FileNotFoundError):
         traces.read_log(tmp_path / "none.csv")
 
 
-def test_columns_units_and_rows_left_out_may_be_said(tmp_path):
-    path = written(tmp_path, [("x", "y", "z"), ("a", 2, 1000), ("a", 1, 500), ("b", 1, 250)])
-    log = traces.read_log(path, worker="x", step="y", duration="z", unit="ms")
-    assert [row.tolist() for row in log.durations] == [[0.5, 1.0], [0.25]]
+def test_columns_units_and_rows_left_out_may_be_said(read):
+    rows = [("x", "y", "z"), ("a", 2, 1000), ("a", 1, 500), ("b", 1, 250)]
+    log = read(rows, worker="x", step="y", duration="z", unit="ms")
+    assert rows_of(log) == [[0.5, 1.0], [0.25]]
     assert log.unit == "seconds"
     with pytest.raises(ValueError, match=r"worker must name a column of .*, got 'w'; found 'x'"):
-        traces.read_log(path, worker="w")
-    path = written(tmp_path, [("worker", "s"), ("a", 1), ("a", -1), ("a", "?"), ("b", 3), ("", 1)])
-    log = traces.read_log(path, drop_invalid=True)
-    assert [row.tolist() for row in log.durations] == [[1.0], [3.0]]
+        read(rows, worker="w")
+    log = read("worker,s\na,1\na,-1\na,?\nb,3\n,1\n", drop_invalid=True)
+    assert rows_of(log) == [[1.0], [3.0]]
     told = " ".join(log.notes)
     assert "a row is left out as invalid, first: column 'worker' must name the worker" in told
     assert "2 rows are left out as invalid, first: column 's' must be a positive" in told
-    live_run = "worker,start,end,computed\na,0,2,1\na,5,7,1.5\n"
-    path.write_text(live_run)
-    log = traces.read_log(path, duration="computed")
-    assert log.durations[0].tolist() == [1.0, 1.5]
+    log = read("worker,start,end,computed\na,0,2,1\na,5,7,1.5\n", duration="computed")
+    assert rows_of(log) == [[1.0, 1.5]]
     assert log.start is None
 
 
@@ -415,18 +391,12 @@ def test_the_clock_of_a_log():
 
 
 @pytest.mark.slow
-def test_a_million_rows(tmp_path):
-    rng = np.random.default_rng(0)
-    times = rng.exponential(size=1_000_000)
-    path = tmp_path / "large.csv"
-    with open(path, "w") as file:
-        file.write("worker,step,seconds\n")
-        file.writelines(f"w{i % 100},{i // 100},{t!r}\n" for i, t in enumerate(times.tolist()))
-    log = traces.read_log(path)
-    for worker, row in enumerate(log.durations):
+def test_a_million_rows(read):
+    times = np.random.default_rng(0).exponential(size=1_000_000)
+    lines = [f"w{i % 100},{i // 100},{t!r}" for i, t in enumerate(times.tolist())]
+    lines.insert(0, "worker,step,seconds")
+    for worker, row in enumerate(read("\n".join(lines)).durations):
         np.testing.assert_array_equal(row, times[worker::100])
-    lines = path.read_text().splitlines()
     lines[777_777] = "w1,1,0"
-    path.write_text("\n".join(lines))
     with pytest.raises(ValueError, match="got '0' in line 777778 of"):
-        traces.read_log(path)
+        read("\n".join(lines))

@@ -6,10 +6,10 @@ import optax
 import pytest
 
 from asyncjax import simulation, traces
-from asyncjax.problems.losses.quadratic import quadratic_optimum
 from asyncjax.whatif import toys as module
 from asyncjax.whatif.comparing import compare, rules_for
 from asyncjax.whatif.toys import SKEW, TASKS, are_apart, toy_training, tried
+from tests.oracles.problems import quadratic_optimum
 
 pytestmark = pytest.mark.slow
 RULES = {rule.name: rule for rule in rules_for(4, 1.0)}
@@ -47,7 +47,7 @@ def test_who_never_hears_a_worker_misses_the_target_where_workers_differ(one_slo
     """Five of six are heard: the optimum of those is too far from that of all."""
     lesson = one_slow["skewed data"]
     problem = TASKS[1].make(6, jax.random.split(jax.random.key(1), 4)[0])
-    five = quadratic_optimum(problem, weights=[1.0] * 5 + [0.0])
+    five = quadratic_optimum(*problem.data, weights=[1.0] * 5 + [0.0])
     assert float(problem.objective(five)) > lesson.target
     row = lesson.of("1 backup worker")
     late = row.curve_loss[row.curve_time > lesson.span / 2]
@@ -74,12 +74,12 @@ def test_the_same_gradients_are_used_as_in_a_replay_of_their_own(one_slow):
 
 def test_the_problems_have_the_same_optimum_with_even_and_with_skewed_data():
     even, skewed = (task.make(7, jax.random.key(5)) for task in TASKS[:2])
-    optimum = quadratic_optimum(even)
-    np.testing.assert_allclose(quadratic_optimum(skewed), optimum, rtol=1e-4)
+    optimum = quadratic_optimum(*even.data)
+    np.testing.assert_allclose(quadratic_optimum(*skewed.data), optimum, rtol=1e-4)
     start = float(even.objective(even.params)), float(skewed.objective(skewed.params))
     assert start == (0.0, 0.0)
     assert float(even.objective(optimum)) == pytest.approx(-6.0)  # twelve halves
-    lone = quadratic_optimum(skewed, weights=[1.0] + [0.0] * 6)
+    lone = quadratic_optimum(*skewed.data, weights=[1.0] + [0.0] * 6)
     away = np.asarray((lone - optimum) / optimum)
     assert 0.3 * SKEW < away.std() < 3 * SKEW
 

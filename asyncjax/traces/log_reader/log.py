@@ -47,23 +47,18 @@ class Log:
     Rows are as long as they are: J_i jobs of worker i, in order of time.
 
     Attributes:
-        workers: Names, sorted: as numbers if all are numbers, else as text in which numbers count
-            as numbers ("w2" before "w10").
+        workers: Names, sorted; numbers in them count as numbers ("w2" before "w10").
         durations: A row float64[J_i] a worker, positive, in `unit`.
         start: When each job began, in `unit` since the first job of the log; None: not known.
-        end: When each job ended; there if and only if `start` is, and at least `start + duration`
-            up to rounding.
-        step: What the log counts by, float64[J_i] a worker: its column of steps or times; None:
-            there was none.
-        lines: Where each job stands, int64[J_i] a worker: its line in the file (of a wide table:
-            one for all of its columns), from 1.
+        end: When each job ended; there if `start` is, at least `start + duration` up to rounding.
+        step: Its column of steps or times, float64[J_i] a worker; None: there was none.
+        lines: The line of each job in the file, int64[J_i] a worker, from 1.
         unit: "seconds", or "time units" where the log does not say.
         source: Where the log is from, in words.
         notes: What was repaired, left out or supposed while it was read, a sentence each.
-        columns: Which columns were read as worker, time and duration, and in which unit; empty
-            where there was no table.
-        stamps: Where durations are only differences of a worker's times, so that they contain what
-            it waited: those times, float64[J_i] a worker, in `unit`; None: durations were measured.
+        columns: Which columns were read as what, and in which unit; empty without a table.
+        stamps: Times of a worker whose differences are all that durations are, so that they contain
+            what it waited, float64[J_i] a worker, in `unit`; None: durations were measured.
 
     Example:
         >>> from asyncjax import traces
@@ -119,15 +114,11 @@ class Log:
         """The clock of the log, one worker a row.
 
         Args:
-            law: `(rows) -> Clock`, what is made of the durations, as in `clocks.of_trace`: such as
-                `clocks.resampled` or `clocks.fitted`. None: they come again in their order, each
-                worker's from the beginning when they end.
+            law: `(rows) -> Clock`, as in `clocks.of_trace`, such as `clocks.fitted`. None: the
+                durations come again in their order, each worker's from the beginning.
 
         Returns:
             A clock of `n_workers` workers, in `unit`. Pauses between jobs are not in it.
-
-        Raises:
-            TypeError: `law` is no function, or makes no clock.
 
         Example:
             >>> from asyncjax import clocks, traces

@@ -18,9 +18,9 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, orders, problems, simulation, traces
-from asyncjax.simulation.loops import loop
-from asyncjax.simulation.loops.checkpoints import numbers_of
-from asyncjax.simulation.loops.hosts import placed
+from asyncjax.simulation import loop
+from asyncjax.simulation.checkpoints import numbers_of
+from asyncjax.simulation.hosts import placed
 
 FINISHED = "finished"
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 from tests.simulation.shared import quadratic, trace_of
 
 

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, orders, problems, simulation, steps, stragglers, traces
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 from tests.simulation.shared import N, quadratic, trace_of
 
 KEY = jax.random.key(3)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from asyncjax import clocks, problems, traces
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 
 COLLECTIVE = re.compile(
     r"= (.*?) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\("

@@ -11,10 +11,9 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from asyncjax import problems, simulation, traces
-from asyncjax.simulation import Execution
-from asyncjax.simulation.loops import loop
-from asyncjax.simulation.plans.memory import memory
-from asyncjax.simulation.plans.program import sizes_of
+from asyncjax.simulation import Execution, loop
+from asyncjax.simulation.memory import memory
+from asyncjax.simulation.program import sizes_of
 from tests.simulation.mesh.eight import (
     Stop,
     apart,

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import clocks, simulation, traces
-from asyncjax.simulation.plans.plan import exact_weights
-from asyncjax.simulation.plans.program import assemble, sizes_of
-from asyncjax.simulation.plans.slots import allocate
-from asyncjax.simulation.plans.waves import unbounded_waves
+from asyncjax.simulation.plan import allocate, exact_weights
+from asyncjax.simulation.program import sizes_of, wave_program
+from asyncjax.simulation.waves import unbounded_waves
 from tests.simulation.shared import RULES, trace_of
 
 # Workers that a rule needs: for its quorum, who are held back until the step, or for its list.
@@ -24,53 +23,52 @@ FEWEST = {"every of 3 buckets": 3, "grace 0.5": 2, "adaptive deadline": 2, "quot
 
 def execute(made, program):
     """Runs a program on numbers; fails where a lane or an update would see the wrong thing."""
-    sizes, trace = program.sizes, made.trace
-    versions = {int(program.first_slot): 0}
+    sizes, trace, lanes, updates = program.sizes, made.trace, program.gradients, program.updates
+    versions = {int(made.version_slot[0]) % (sizes.slots + 1): 0}
     directions: dict[int, list[int]] = {}
     arrival = {(w, j): e for e, (w, j) in enumerate(zip(trace.worker, trace.job, strict=True))}
     version, records, computed, runs = 0, {}, [], {}
-    for wave in range(int(program.n_waves)):
+    for wave in range(int(program.n_turns)):
         if not sizes.single:
             for row in np.flatnonzero(program.starts[wave]):
                 directions.pop(int(row), None)
         for lane in range(sizes.width):
-            row = int(program.direction[wave, lane])
+            row = int(lanes.row[wave, lane])
             if row == sizes.directions:
-                assert program.weight[wave, lane] == 0
+                assert lanes.weight[wave, lane] == 0
                 continue
-            e = arrival[program.worker[wave, lane], program.job[wave, lane]]
+            e = arrival[lanes.worker[wave, lane], lanes.job[wave, lane]]
             assert trace.used[e]
-            assert versions[int(program.read_slot[wave, lane])] == trace.read_version[e], (
+            assert versions[int(lanes.read_slot[wave, lane])] == trace.read_version[e], (
                 "wrong model"
             )
             assert trace.read_version[e] <= version, "a version of the future"
             if trace.reuse is None:
-                assert program.weight[wave, lane] == exact_weights(trace.weight[e : e + 1])[0]
+                assert lanes.weight[wave, lane] == exact_weights(trace.weight[e : e + 1])[0]
             else:
-                assert program.weight[wave, lane] == 1
+                assert lanes.weight[wave, lane] == 1
                 runs[row] = list(
-                    zip(*(column[wave, lane].tolist() for column in program.lane_runs), strict=True)
+                    zip(*(column[wave, lane].tolist() for column in lanes.runs), strict=True)
                 )
             directions.setdefault(row, []).append(e)
             if sizes.single:
                 directions[row] = [e]
             computed.append(e)
-        for turn in np.flatnonzero(program.made[wave]):
+        assert version == program.first_update[wave]
+        for _ in range(program.turns[wave]):
             if trace.reuse is None:
                 group = np.flatnonzero(trace.used & (trace.version == version))
-                row = int(program.update_direction[wave, turn])
+                row = int(updates.row[version])
                 assert sorted(directions[row]) == group.tolist(), "wrong gradients in an update"
             else:
-                assert program.update_number[wave, turn] == version
                 group = blended(directions, runs, version, trace.reuse)
             oldest = trace.read_version[group].min()
-            assert versions[int(program.oldest_slot[wave, turn])] == oldest
-            assert program.extras.delay[wave, turn] == version - oldest
+            assert versions[int(updates.oldest_slot[version])] == oldest
+            assert updates.extras.delay[version] == version - oldest
+            versions[int(updates.write_slot[version])] = version + 1
             version += 1
-            versions[int(program.write_slot[wave, turn])] = version
-        for slot, record in zip(program.copy_slot[wave], program.copy_record[wave], strict=True):
-            if record < sizes.records:
-                records[int(record)] = versions[int(slot)]
+        for record in program.first_record[wave] + np.arange(program.copies[wave]):
+            records[int(record)] = versions[int(program.record_slot[record])]
     assert version == made.n_updates
     assert sorted(computed) == np.flatnonzero(trace.used & (trace.version < version)).tolist()
     assert [records[r] for r in range(sizes.records)] == made.records.tolist()
@@ -95,7 +93,7 @@ def blended(rows, runs, update, reuse):
 @pytest.mark.parametrize("width", [None, 1, 3, 16])
 def test_programs_do_what_the_trace_says(rule, width):
     made = simulation.plan(trace_of(rule, n_updates=70), width=width, record_every=9)
-    execute(made, assemble(made, sizes_of([made])))
+    execute(made, wave_program(made, sizes_of([made])))
 
 
 @pytest.mark.slow
@@ -115,7 +113,7 @@ def test_programs_of_random_traces(n, rule, width, every, seed):
         server = replace(server, concurrency=4)
     trace = server.trace(clocks.recorded(times), n_updates=40, key=jax.random.key(seed))
     made = simulation.plan(trace, width=width, record_every=every)
-    execute(made, assemble(made, sizes_of([made])))
+    execute(made, wave_program(made, sizes_of([made])))
     if trace.reuse is not None:
         return  # its oldest models are kept for the optimizer
     open_jobs = max(n, server.concurrency or n)
