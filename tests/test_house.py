@@ -78,14 +78,6 @@ INNER = {
     },
     "stragglers": {"times": set(), "plans": {"times"}, "policies": {"times", "plans"}},
     "cluster": {".": set(), "schedulers": {"."}},
-    "whatif": {
-        "describing": set(),
-        "comparing": set(),
-        "toys": {"comparing"},
-        "advising": {"describing", "comparing"},
-        "page": {"describing", "comparing", "toys", "advising"},
-        ".": {"describing", "comparing", "toys", "advising", "page"},
-    },
 }
 # Groups of experiments: all may import `common`, `data`, `part` and `collection`, and these more.
 GROUPS = {

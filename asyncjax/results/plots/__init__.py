@@ -12,7 +12,7 @@ from asyncjax.results.plots.histograms import staleness_histogram
 from asyncjax.results.plots.lines import Panel, curves, panels
 from asyncjax.results.plots.schedules import price_map, schedule_chart, utilisation_chart
 from asyncjax.results.plots.sensitivity import step_size_sensitivity
-from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes
+from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes, svg_text
 from asyncjax.results.series import Series
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "schedule_chart",
     "staleness_histogram",
     "step_size_sensitivity",
+    "svg_text",
     "timeline",
     "utilisation_chart",
 ]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, traces, whatif
-from asyncjax.whatif.describing.outages import outages_of
+from asyncjax.whatif.describing import outages_of
 
 
 def jobs_of(rng, n, count, away=()):
@@ -36,33 +36,6 @@ def test_waiting_for_others_in_every_round_is_no_outage():
     found = outages_of(traces.read_log(rounds))
     assert not found.worker.size
     assert found.is_known
-
-
-def test_outages_of_a_clock_are_recovered():
-    jobs = []
-    rng = np.random.default_rng(1)
-    for worker in range(6):
-        now = 0.0
-        while now < 4000.0:
-            up = now + rng.exponential(100.0)
-            while now < up:
-                jobs.append({"worker": worker, "start": now, "end": now + 1.0})
-                now += 1.0
-            now += rng.exponential(60.0)
-    log = traces.read_log(jobs)
-    found = outages_of(log)
-    malenia = found.length.mean(), len(found.worker) / 6
-    assert abs(malenia[0] - 65.0) < 12.0  # those shorter than 5 are not seen: 60 + 5
-    assert abs(malenia[1] - 4000 / 160 * np.exp(-5 / 60)) < 5.0
-    clock = found.clock(clocks.constant(np.ones(6)), log.span)
-    trace = traces.asynchronous(clock, n_updates=6000, key=jax.random.key(0))
-    again = 6 * 4000 / 6000 * trace.end / 4000  # time a gradient, of the log's 1 / (1 - share)
-    assert abs(again / 6 - 1.0 / (1.0 - found.share.mean()) / 6) < 0.1
-
-
-def test_a_log_without_outages_keeps_its_clock():
-    clock = clocks.constant([1.0, 2.0])
-    assert outages_of(traces.read_log({"a": [1.0], "b": [2.0]})).clock(clock, 5.0) is clock
 
 
 @pytest.mark.parametrize("law", ["exponential", "gamma", "lognormal"])

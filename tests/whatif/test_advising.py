@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from asyncjax import traces, whatif
-from asyncjax.whatif.advising import advise as advising
-from asyncjax.whatif.advising.questions import is_lasting
-from asyncjax.whatif.comparing.compare import Interval
+from asyncjax.whatif import advising
+from asyncjax.whatif.advising import is_lasting
+from asyncjax.whatif.comparing import Interval
 from tests.whatif.shared import uneven, uneven_log
 
 
@@ -82,17 +82,15 @@ def test_what_is_not_known_is_a_condition_and_what_is_known_is_none():
 
 
 def test_what_would_leave_fewer_lines_is_said():
-    def said(**known):
-        unknown = dict.fromkeys(("busy", "lasting", "skew", "noise", "link"))
-        return list(advising._open(tuple(advising._walk(TREE, {**unknown, **known}))))
+    def said(busy, lasting=None, skew=None):
+        known = {"busy": busy, "lasting": lasting, "skew": skew, "noise": None, "link": None}
+        return whatif.Advice(busy, lasting, tuple(advising._walk(TREE, known))).notes
 
     begin = "Say what you know and fewer lines are left:"
-    assert said(busy=0.8) == [f"{begin} --link, or in Python dear_link="]
-    assert said(busy=0.4, lasting=False) == [f"{begin} --own-labels, or in Python own_labels="]
-    assert said(busy=0.4, skew=False) == [
-        "A longer log would tell whether they are uneven for good"
-    ]
-    assert said(busy=0.4, skew=True) == []
+    assert said(0.8)[-1] == f"{begin} --link, or in Python dear_link="
+    assert said(0.4, lasting=False)[-1] == f"{begin} --own-labels, or in Python own_labels="
+    assert said(0.4, skew=False)[-1] == "A longer log would tell whether they are uneven for good"
+    assert "believe the latter" in said(0.4, lasting=True, skew=True)[-1]
 
 
 def test_a_hint_is_one_line_with_its_interval():
@@ -154,16 +152,18 @@ def test_it_tells_for_good_from_by_chance_and_from_too_short():
 
 
 def test_what_was_not_measured_is_said():
-    assert len(list(advising._notes(0.5, True, []))) == 1
-    told = list(advising._notes(0.8, True, []))
-    assert told[1].startswith("Nothing was measured between 0.50 and 0.90")
-    told = list(advising._notes(1.0, False, ["noise"]))
+    def notes(busy, lasting, *unasked):
+        return whatif.Advice(busy, lasting, (), unasked).notes
+
+    assert len(notes(0.45, True)) == 1
+    assert notes(0.8, True)[1].startswith("Nothing was measured between 0.50 and 0.90")
+    told = notes(1.0, False, "noise")
     assert told[1] == "No scene had such workers: there rounds were busy 0.20 to 0.95"
     assert told[2].startswith("The tree asks nothing of noise")
     for kind in (False, None):
-        *_, last = advising._notes(0.4, kind, [])
-        assert last == "Uneven by chance was measured with one law alone, bad luck"
-    heads = [whatif.Advice(0.8, kind, (), ()).headline for kind in (True, False, None)]
+        assert notes(0.4, kind)[-1] == "Uneven by chance was measured with one law alone, bad luck"
+    heads = [whatif.Advice(0.8, kind, ()).headline for kind in (True, False, None)]
     assert "80 % of the time, uneven for good)" in heads[0]
     assert "80 % of the time, uneven by chance)" in heads[1]
     assert "80 % of the time, uneven for good or by chance)" in heads[2]
+    assert whatif.Advice(0.95, False, ()).headline.endswith("95 % of the time)")

@@ -6,13 +6,13 @@ import optax
 import pytest
 
 from asyncjax import simulation, traces
-from asyncjax.whatif.comparing.compare import compare
-from asyncjax.whatif.toys import toy_training as module
-from asyncjax.whatif.toys.tasks import SKEW, TASKS
-from asyncjax.whatif.toys.toy_training import are_apart, toy_training, tried
+from asyncjax.whatif import toys as module
+from asyncjax.whatif.comparing import compare, rules_for
+from asyncjax.whatif.toys import SKEW, TASKS, are_apart, toy_training, tried
 from tests.oracles.problems import quadratic_optimum
 
 pytestmark = pytest.mark.slow
+RULES = {rule.name: rule for rule in rules_for(4, 1.0)}
 STEPS = tuple(2.0 ** (power / 2) for power in range(-12, 6))
 
 
@@ -99,3 +99,36 @@ def test_told_apart_means_on_every_seed():
     assert are_apart(np.array([1.0, 2.0]), np.array([1.5, np.inf]))
     assert not are_apart(np.array([1.0, 3.0]), np.array([1.5, 2.5]))
     assert not are_apart(np.array([np.inf]), np.array([np.inf]))
+
+
+def test_a_target_that_is_left_again_is_not_reached():
+    """Two step sizes; the first crosses the target at 2 and leaves it, the second is there at 5."""
+    clock = np.arange(1.0, 9.0)  # the span ends at 7
+    noisy = [9.0, 1.0, 9.0, 1.0, 9.0, 2.0, 1.0, 1.0]
+    steady = [9.0, 9.0, 9.0, 9.0, 3.0, 3.0, 3.0, 9.0]  # what comes after the span does not count
+    seeds = module.TUNING_SEEDS + 1
+    setting = module._Setting(7.0, (0.1, 0.2, 0.4), jax.random.split(jax.random.key(0), 1), 8)
+    failed = [9.0, 1.0, 1.0, 1.0, 1.0, 1.0, np.nan, np.nan]
+    loss = np.tile(np.array([noisy, steady, failed]), (seeds, 1, 1))
+    moments = np.tile(clock, (seeds, 1, 1))
+    row = module._learned(RULES["synchronous"], moments, loss, 3.0, setting)
+    assert row.step_size == 0.2
+    np.testing.assert_array_equal(row.times, [5.0])
+    alone = module._learned(RULES["synchronous"], moments, loss[:, [0]], 3.0, setting)
+    assert 5.0 < alone.times[0] <= 6.0  # between 9 at 5 and 2 at 6
+    never = module._learned(RULES["synchronous"], moments, loss[:, [2]], 3.0, setting)
+    assert np.isinf(never.times[0])
+
+
+def test_whoever_is_said_to_be_at_the_target_is_not_above_it_afterwards():
+    rows = np.random.default_rng(2).gamma(9.0, 1 / 9, (4, 30)) * np.array([[1.0, 1, 1, 3]]).T
+    log = traces.read_log(rows)
+    found = toy_training(log, compare(log, draws=2), step_sizes=[0.125, 0.5, 2.0], seeds=2)
+    there = 0
+    for lesson in found.lessons:
+        for row in lesson.rows:
+            late = row.curve_time >= row.times[0]
+            late &= row.curve_time <= lesson.span
+            assert np.all(row.curve_loss[late] <= lesson.target), (lesson.task.name, row.rule.name)
+            there += late.any()
+    assert there > 10

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from asyncjax import traces
-from asyncjax.whatif.describing.alignment import aligned
-from asyncjax.whatif.describing.dependence import dependence_of
-from asyncjax.whatif.describing.spread import _holm, spread_of
+from asyncjax.whatif.describing import _holm, aligned, dependence_of, spread_of
 from tests.oracles import describing as oracle
 
 
@@ -22,7 +20,7 @@ def remembering(rng, n, jobs, memory):
 
 def described(logs, seed=0):
     log = traces.read_log(np.exp(logs))
-    return spread_of(log, aligned(log), np.random.default_rng(seed))
+    return spread_of(log, aligned(log)[0], np.random.default_rng(seed))
 
 
 def test_the_variance_is_split_as_it_was_made():
@@ -102,7 +100,7 @@ def test_correlations_are_those_of_the_definition():
     rng = np.random.default_rng(4)
     rows = np.exp(remembering(rng, 3, 50, 0.6) + 0.5 * rng.standard_normal(50))
     log = traces.read_log(rows)
-    found = dependence_of(log, aligned(log), rng)
+    found = dependence_of(log, aligned(log)[0], rng)
     one = [oracle.autocorrelation(row.tolist(), 1) for row in rows]
     np.testing.assert_allclose(found.lag_one, one, rtol=1e-9)
     np.testing.assert_allclose(found.common, oracle.mean_pair_correlation(rows), rtol=1e-9)
@@ -112,14 +110,14 @@ def test_memory_and_common_moments_are_recovered():
     rng = np.random.default_rng(5)
     own = remembering(rng, 8, 2000, 0.7)
     log = traces.read_log(np.exp(own))
-    found = dependence_of(log, aligned(log), rng)
+    found = dependence_of(log, aligned(log)[0], rng)
     assert abs(found.mean_lag_one - 0.7) < 0.03
     assert abs(found.memory - 1.7 / 0.3) < 0.8  # (1 + r) / (1 - r)
     assert found.p_lag_one < 1e-6
     assert found.p_common > 0.02
     shared = remembering(rng, 8, 2000, 0.0) + rng.standard_normal(2000)
     log = traces.read_log(np.exp(shared))
-    found = dependence_of(log, aligned(log), rng)
+    found = dependence_of(log, aligned(log)[0], rng)
     assert abs(found.common - 0.5) < 0.05
     assert found.p_common == 0.005
     assert abs(found.mean_lag_one) < 0.05
@@ -131,18 +129,19 @@ def test_runs_of_slow_jobs_do_not_make_workers_alike():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         log = traces.read_log(np.exp(remembering(rng, 4, 200, 0.9)))
-        low += dependence_of(log, aligned(log), rng).p_common < 0.05
+        low += dependence_of(log, aligned(log)[0], rng).p_common < 0.05
     assert low <= 4
 
 
 def test_workers_are_put_side_by_side_by_step_by_time_or_by_job():
     steps = [("a", step, step) for step in (1, 2, 3, 4)] + [("b", step, 10) for step in (2, 3, 4)]
-    side = aligned(traces.read_log(steps))
-    assert side.by == "step"
-    np.testing.assert_allclose(np.exp(side.values), [[2, 3, 4], [10, 10, 10]])
+    side, by = aligned(traces.read_log(steps))
+    assert by == "step"
+    np.testing.assert_allclose(np.exp(side), [[2, 3, 4], [10, 10, 10]])
     jobs = [{"worker": "a", "start": t, "end": t + 1} for t in range(64)]
     jobs += [{"worker": "b", "start": 2 * t, "end": 2 * t + 2} for t in range(32)]
-    side = aligned(traces.read_log(jobs))
-    assert side.by == "time"
-    np.testing.assert_allclose(np.exp(side.values), [[1.0] * 16, [2.0] * 16])
-    assert aligned(traces.read_log({"a": [1.0, 2.0], "b": [3.0]})).by == "job"
+    side, by = aligned(traces.read_log(jobs))
+    assert by == "time"
+    np.testing.assert_allclose(np.exp(side), [[1.0] * 16, [2.0] * 16])
+    side, by = aligned(traces.read_log({"a": [1.0, 1.0, 1.0], "b": [1.0, 1.0]}))
+    assert (side.tolist(), by) == ([[0.0, 0.0], [0.0, 0.0]], "job")
