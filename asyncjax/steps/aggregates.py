@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 
 from asyncjax.checks import function, whole
 from asyncjax.steps.arguments import number
-from asyncjax.steps.scaling import wide_dtype
+from asyncjax.steps.trees import wide, wide_dtype
 
 _FEW = 16  # rows that are sorted by exchanges
 
@@ -40,10 +40,9 @@ def mean() -> Aggregate:
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
         def of_leaf(leaf: jax.Array) -> jax.Array:
-            wide = jnp.promote_types(leaf.dtype, jnp.float32)
-            kept = jnp.where(_along(present, leaf), leaf, 0).astype(wide)
-            total = jnp.sum(kept, axis=0)
-            return (total / jnp.sum(present).astype(wide)).astype(leaf.dtype)
+            dtype = wide(leaf)
+            total = jnp.sum(jnp.where(_along(present, leaf), leaf, 0).astype(dtype), axis=0)
+            return (total / jnp.sum(present).astype(dtype)).astype(leaf.dtype)
 
         return jax.tree.map(of_leaf, rows)
 
@@ -85,13 +84,6 @@ def trimmed_mean(share: ArrayLike) -> Aggregate:
         share: Of the m gradients, floor(share m) are left out at each end; at least 0, below 0.5. 0
             is the mean.
 
-    Returns:
-        The aggregator, for `simulation.Update`.
-
-    Raises:
-        TypeError: `share` is not a number.
-        ValueError: It is out of range.
-
     Example:
         >>> rows = jnp.array([1.0, -50.0, 2.0, 3.0, 900.0])
         >>> float(trimmed_mean(0.2)(rows, jnp.ones(5, bool), None))
@@ -104,17 +96,15 @@ def trimmed_mean(share: ArrayLike) -> Aggregate:
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
         count = jnp.sum(present)
-        exact = jnp.asarray(share) * count
         # 0.2 times 5 may fall short of 1.
-        cut = jnp.floor(exact + 1e-4).astype(jnp.int32)
+        cut = jnp.floor(jnp.asarray(share) * count + 1e-4).astype(jnp.int32)
         cut = jnp.minimum(cut, (count - 1) // 2)
 
         def of_leaf(leaf: jax.Array) -> jax.Array:
-            wide = jnp.promote_types(leaf.dtype, jnp.float32)
-            place = jnp.arange(leaf.shape[0])
-            kept = _along((place >= cut) & (place < count - cut), leaf)
-            total = jnp.sum(jnp.where(kept, _sorted(leaf, present).astype(wide), 0), axis=0)
-            return (total / (count - 2 * cut).astype(wide)).astype(leaf.dtype)
+            dtype, rank = wide(leaf), jnp.arange(leaf.shape[0])
+            inner = _along((rank >= cut) & (rank < count - cut), leaf)
+            total = jnp.sum(jnp.where(inner, _sorted(leaf, present).astype(dtype), 0), axis=0)
+            return (total / (count - 2 * cut).astype(dtype)).astype(leaf.dtype)
 
         return jax.tree.map(of_leaf, rows)
 
@@ -127,13 +117,6 @@ def krum(n_adversaries: int) -> Aggregate:
     Args:
         n_adversaries: f, gradients of an update that may be anything, at least 0. The sum is over
             the m - f - 2 nearest of the others, at least one; the paper asks for 2 f + 2 < m.
-
-    Returns:
-        The aggregator, for `simulation.Update`.
-
-    Raises:
-        TypeError: `n_adversaries` is not an integer.
-        ValueError: It is below 0.
 
     Example:
         >>> rows = jnp.array([[1.0, 1.0], [1.1, 1.0], [0.9, 1.0], [-9.0, 3.0], [1.0, 1.2]])
@@ -178,13 +161,6 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         n_buckets: B, at least 1. 1 is the mean; as many as workers, the means of each.
         inner: What is made of the buckets' means, such as `median()`. It is handed extras None.
 
-    Returns:
-        The aggregator, for `simulation.Update`.
-
-    Raises:
-        TypeError: `n_buckets` is not an integer, or `inner` no function.
-        ValueError: `n_buckets` is below 1.
-
     Note:
         BASGD steps when every bucket has something; here the collection rule of the trace says when
         the server steps.
@@ -203,16 +179,14 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
     function("inner", inner, "an aggregate, such as steps.median()")
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
-        own = (extras.worker % count) == jnp.arange(count)[:, None]
-        members = own & present
+        members = ((extras.worker % count) == jnp.arange(count)[:, None]) & present
         sizes = jnp.sum(members, axis=1)
 
         def means(leaf: jax.Array) -> jax.Array:
-            wide = jnp.promote_types(leaf.dtype, jnp.float32)
-
             def of_bucket(member: jax.Array, size: jax.Array) -> jax.Array:
-                kept = jnp.where(_along(member, leaf), leaf, 0).astype(wide)
-                return jnp.sum(kept, axis=0) / jnp.maximum(1, size).astype(wide)
+                dtype = wide(leaf)
+                total = jnp.sum(jnp.where(_along(member, leaf), leaf, 0).astype(dtype), axis=0)
+                return total / jnp.maximum(1, size).astype(dtype)
 
             return jax.vmap(of_bucket)(members, sizes).astype(leaf.dtype)
 
@@ -241,7 +215,7 @@ def _sorted(leaf: jax.Array, present: jax.Array) -> jax.Array:
         return jnp.sort(filled, axis=0)
     rows = list(filled)
     for turn in range(size):
-        for place in range(turn % 2, size - 1, 2):
-            one, other = rows[place : place + 2]
-            rows[place : place + 2] = jnp.minimum(one, other), jnp.maximum(one, other)
+        for i in range(turn % 2, size - 1, 2):
+            low, high = rows[i : i + 2]
+            rows[i : i + 2] = jnp.minimum(low, high), jnp.maximum(low, high)
     return jnp.stack(rows)

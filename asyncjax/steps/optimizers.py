@@ -5,7 +5,8 @@ r"""Complete optimizers from a step-size rule: plain, proximal, aggregated.
 
 gamma is what the rule leaves in `last_step_size`; behind `aggregated` the rule sees the age of the
 oldest row. With Adaptive 1 these are `delay_adaptive_sgd` and `piag`, proximal incremental
-aggregated gradient (Wu, Magnússon, Feyzmahdavian and Johansson 2022, arXiv 2202.08550); with `sun`
+aggregated gradient (Wu, Magnússon, Feyzmahdavian and Johansson 2022,
+"Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550); with `sun`
 or `worst_case`, what they are compared with.
 """
 
@@ -15,15 +16,13 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.steps.adaptive import scale_by_adaptive_1
-from asyncjax.steps.aggregation import average_workers
 from asyncjax.steps.arguments import optimizer
 from asyncjax.steps.proximal import Prox, proximal
-from asyncjax.steps.table_age import oldest_delay
+from asyncjax.steps.transformation import Transformation
+from asyncjax.steps.worker_tables import average_workers, oldest_delay
 
 
-def descent(
-    rule: optax.GradientTransformation, *, prox: Prox | None = None
-) -> optax.GradientTransformationExtraArgs:
+def descent(rule: optax.GradientTransformation, *, prox: Prox | None = None) -> Transformation:
     """Gradient descent, or proximal gradient descent, with the step sizes of a rule.
 
     Args:
@@ -33,10 +32,6 @@ def descent(
 
     Returns:
         A complete optimizer: the sign is flipped. It needs the extras that the rule needs.
-
-    Raises:
-        TypeError: If `rule` is no transformation, or `prox` not a function.
-        ValueError: With `prox`, in `init`, if the state of `rule` has no `last_step_size`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -58,7 +53,7 @@ def aggregated(
     *,
     initial: optax.Updates | None = None,
     prox: Prox | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Proximal incremental aggregated gradient with the step sizes of any rule.
 
     Every `update` needs the extras `delay` and `worker` of the gradient that arrived; the rule gets
@@ -74,11 +69,6 @@ def aggregated(
     Returns:
         A complete optimizer whose state has the fields `row_ages` and `last_table_delay`.
 
-    Raises:
-        TypeError: If `rule` is no transformation, `n_workers` not an integer, or `prox` not a
-            function.
-        ValueError: If `n_workers` is below 1, or `initial` has another leading axis.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax.steps import scale_by_adaptive_2
@@ -90,7 +80,7 @@ def aggregated(
         (-2.0, 0)
 
     Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+        Wu et al. 2022, arXiv 2202.08550.
     """
     rule = optimizer("rule", rule)
     step = optax.chain(average_workers(n_workers, initial), rule, optax.scale(-1.0))
@@ -99,7 +89,7 @@ def aggregated(
 
 def delay_adaptive_sgd(
     step_size: ArrayLike, alpha: ArrayLike = 0.9, max_delay: int = 4096, *, prox: Prox | None = None
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Gradient descent with the step sizes Adaptive 1, for gradients that come late.
 
     A complete optimizer: the sign is flipped. Every `update` needs the extra `delay`. For other
@@ -114,9 +104,6 @@ def delay_adaptive_sgd(
     Returns:
         An optimizer whose state has the fields `last_step_size` and `delay_overflows`.
 
-    Raises:
-        ValueError: If a number is out of range.
-
     Example:
         >>> import jax.numpy as jnp
         >>> optimizer = delay_adaptive_sgd(0.5)
@@ -127,7 +114,7 @@ def delay_adaptive_sgd(
         -0.45
 
     Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+        Wu et al. 2022, arXiv 2202.08550.
     """
     return descent(scale_by_adaptive_1(step_size, alpha, max_delay), prox=prox)
 
@@ -140,7 +127,7 @@ def piag(
     max_delay: int = 4096,
     initial: optax.Updates | None = None,
     prox: Prox | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Proximal incremental aggregated gradient with the step sizes Adaptive 1.
 
     A complete optimizer: the sign is flipped. Every `update` needs the extras `delay` and `worker`
@@ -159,10 +146,6 @@ def piag(
     Returns:
         An optimizer whose state has the fields `last_step_size`, `delay_overflows`, `row_ages` and
         `last_table_delay`.
-
-    Raises:
-        TypeError: If a count is not an integer.
-        ValueError: If a number is out of range.
 
     Note:
         The paper starts from a table full of the gradients at the first parameters: pass them as
@@ -185,7 +168,7 @@ def piag(
         2.000
 
     Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+        Wu et al. 2022, arXiv 2202.08550.
     """
     rule = scale_by_adaptive_1(step_size, alpha, max_delay)
     return aggregated(rule, n_workers, initial=initial, prox=prox)

@@ -26,19 +26,17 @@ import optax
 
 from asyncjax.buffers.arguments import numbers, of_kind
 from asyncjax.steps.arguments import COUNTED, invalid
-from asyncjax.steps.scaling import scale_tree, wide_dtype
+from asyncjax.steps.trees import scale_tree, wide_dtype
+
+Transformation = optax.GradientTransformationExtraArgs
+Updated = tuple[optax.Updates, Any]  # what an update returns: the updates and the new state
 
 # While `worker_tables` looks: whose tables they are, and how many workers have a row
 _TABLES: ContextVar[list[tuple[str, int]] | None] = ContextVar("tables", default=None)
 
 
 class StepSizeState(NamedTuple):
-    """State of a rule that remembers nothing but the step size it used last.
-
-    Attributes:
-        last_step_size: float[], gamma_k of the last update; float32 or wider.
-        invalid_extras: int32[], traced extras out of range so far; None for a rule that needs none.
-    """
+    """State of a rule that remembers nothing but the step size it used last."""
 
     last_step_size: jax.Array  # float[], gamma_k of the last update; float32 or wider
     # int32[], traced extras out of range so far; None for a rule that needs none
@@ -46,13 +44,9 @@ class StepSizeState(NamedTuple):
 
 
 class ExtrasState(NamedTuple):
-    """State of a rule that remembers nothing but how many traced extras were out of range.
+    """State of a rule that remembers nothing but how many traced extras were out of range."""
 
-    Attributes:
-        invalid_extras: int32[], so many so far; None: not counted.
-    """
-
-    invalid_extras: jax.Array | None = None  # int32[]
+    invalid_extras: jax.Array | None = None  # int32[], so many so far; None: not counted
 
 
 def transformation(
@@ -61,7 +55,7 @@ def transformation(
     *,
     kind: type | tuple[type, ...] | None = None,
     n_workers: Callable[[Any], int | None] | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Makes an optax transformation of `init` and `update(updates, state, *, extras)`.
 
     Args:
@@ -98,7 +92,7 @@ def transformation(
 
     def complete(
         updates: optax.Updates, state: Any, params: optax.Params | None = None, **extra: Any
-    ) -> tuple[optax.Updates, Any]:
+    ) -> Updated:
         numbers("updates", updates)
         if kind is not None:
             of_kind("state", state, kind)
@@ -119,7 +113,7 @@ def transformation(
     shown = [one for name, one in keywords.items() if name != "params"]
     outer = list(inspect.signature(complete).parameters.values())
     complete.__signature__ = inspect.Signature([*outer[:3], *shown, outer[3]])  # pyright: ignore[reportFunctionMemberAccess]
-    return optax.GradientTransformationExtraArgs(started, complete)
+    return Transformation(started, complete)
 
 
 def worker_tables(
@@ -155,7 +149,7 @@ def worker_tables(
 
 def stateless(
     change: Callable[..., optax.Updates], *, n_workers: Callable[[Any], int | None] | None = None
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Makes a transformation that remembers nothing of `change(updates, *, extras) -> updates`.
 
     Its state is empty, or counts the extras out of range if `change` needs such; then an empty one
@@ -187,7 +181,7 @@ def stateless(
     return transformation(init, update, kind=kind, n_workers=n_workers)
 
 
-def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExtraArgs:
+def scaled_by(step: Callable[..., jax.Array]) -> Transformation:
     """Makes a transformation that multiplies by `step(dtype, *, extras)`, a scalar of that dtype.
 
     Its state has the field `last_step_size`, which is 0 at first if `step` needs an extra.
@@ -210,9 +204,7 @@ def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExt
         return StepSizeState(jnp.zeros((), dtype) if _keywords(step) else step(dtype))
 
     @wraps(step)
-    def update(
-        updates: optax.Updates, state: StepSizeState, **extra: Any
-    ) -> tuple[optax.Updates, StepSizeState]:
+    def update(updates: optax.Updates, state: StepSizeState, **extra: Any) -> Updated:
         size = step(state.last_step_size.dtype, **extra)
         return scale_tree(updates, size), StepSizeState(size)
 
