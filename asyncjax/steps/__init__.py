@@ -1,11 +1,11 @@
 """Delay-aware optax transformations: what to do with a gradient that comes late.
 
-Every rule is an `optax.GradientTransformationExtraArgs` that takes what it needs as a keyword of
-`update`: `delay` (updates made since the gradient's parameters were read), `worker` (who computed
-it), `read_params` (the parameters it was computed at). A forgotten one is a TypeError that names
-it; what a rule does not need is ignored, so a loop may pass all of them to all. Most rules scale
-gradients or return a step whose sign is still to be flipped; a rule that is a complete optimizer,
-such as `delay_adaptive_sgd`, says so.
+Every rule is a `Transformation`: an `optax.GradientTransformationExtraArgs` that takes what it needs
+as a keyword of `update`: `delay` (updates made since the gradient's parameters were read), `worker`
+(who computed it), `read_params` (the parameters it was computed at). A forgotten one is a TypeError
+that names it; what a rule does not need is ignored, so a loop may pass all of them to all. Most
+rules scale gradients or return a step whose sign is still to be flipped; a complete optimizer, such
+as `delay_adaptive_sgd`, says so. `optax.tree.get(state, "last_step_size")` finds a field of a state.
 
 | name | what it does with a late gradient |
 |---|---|
@@ -61,31 +61,6 @@ Example:
     >>> for k in range(200):
     ...     params, opt_state, versions = train_step(params, opt_state, versions, min(k, 3))
     >>> bool(loss(params) < 1e-4)
-    True
-
-    The same with flax linen, adam and a whole loop in one scan; `delay_gradients` makes it stale
-    and tells the rule behind it by how much. Parameters that are sharded over a mesh stay so.
-
-    >>> from flax import linen
-    >>> from jax.sharding import AxisType, NamedSharding, PartitionSpec
-    >>> network = linen.Dense(1)
-    >>> params = network.init(jax.random.key(0), inputs)
-    >>> mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
-    >>> params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
-    >>> def linen_loss(params):
-    ...     return jnp.mean((network.apply(params, inputs) - targets) ** 2)
-    >>> adam = optax.chain(optax.scale_by_adam(), steps.delay_adaptive_sgd(0.05))
-    >>> late_adam = steps.delay_gradients(5, adam, key=jax.random.key(1))
-    >>> def update(carry, _):
-    ...     params, state = carry
-    ...     loss, grads = jax.value_and_grad(linen_loss)(params)
-    ...     updates, state = late_adam.update(grads, state, params)
-    ...     return (optax.apply_updates(params, updates), state), loss
-    >>> @jax.jit
-    ... def train(params):
-    ...     return jax.lax.scan(update, (params, late_adam.init(params)), length=400)
-    >>> _, losses = train(params)
-    >>> bool(losses[-1] < 1e-3 * losses[0])
     True
 """
 

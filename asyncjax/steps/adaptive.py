@@ -59,8 +59,8 @@ def adaptive_1_rule(alpha: ArrayLike) -> Rule:
 def adaptive_2_rule() -> Rule:
     """Returns the relative step of Adaptive 2: 1 / (delay + 1) if the window leaves that much room.
 
-    The comparison is an equality on constant delays, so it has a slack of 1e-12 in float64 and of
-    5e-7 in float32; without one, rounding would throw away a good part of the steps.
+    The comparison is an equality on constant delays. It has a slack of 1e-12 in float64 and of 5e-7
+    in float32, as rounding would throw away a good part of the steps.
 
     Example:
         >>> rule = adaptive_2_rule()
@@ -96,9 +96,6 @@ def scale_by_adaptive_1(
         max_delay: Longest delay that is served, in updates. A longer one gives a step of exactly 0
             and is counted in the state field `delay_overflows`. Costs one float of state each.
 
-    Returns:
-        A transformation whose state has the field `last_step_size` (gamma_k).
-
     Note:
         `optax.inject_hyperparams` turns every number into a traced hyperparameter: pass it
         `static_args=("max_delay",)`, and `hyperparam_dtype=jnp.float32` with bfloat16 parameters.
@@ -113,9 +110,6 @@ def scale_by_adaptive_1(
         0.4500
         0.0450
         0.4095
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     return scale_by_window(adaptive_1_rule(alpha), step_size, max_delay)
 
@@ -126,32 +120,22 @@ def scale_by_adaptive_2(step_size: ArrayLike, max_delay: int = 4096) -> Transfor
     .. math:: \gamma_k = \gamma' / (\tau_k + 1) \text{ if this is at most }
               \max(0, \gamma' - \textstyle\sum_{t=k-\tau_k}^{k-1} \gamma_t), \text{ else } 0
 
-    Use as `scale_by_adaptive_1`, from which it differs in that it has no `alpha`: steps are even on
-    constant delays, and 0 more often on changing ones.
+    Use as `scale_by_adaptive_1`. Steps are even on constant delays, and 0 more often on others. The
+    paper's "<=" is taken with a slack of 1e-12 gamma' (float64) or 5e-7 gamma' (float32).
 
     Args:
         step_size: gamma' = h / L with h in (0, 1), as for `scale_by_adaptive_1`.
         max_delay: Longest delay that is served, in updates.
 
-    Returns:
-        A transformation whose state has the fields `last_step_size` and `delay_overflows`.
-
-    Note:
-        The paper's "<=" is taken with a slack of 1e-12 gamma' (float64) or 5e-7 gamma' (float32).
-
     Example:
         >>> rule = scale_by_adaptive_2(1.0)
         >>> state = rule.init(jnp.float32(0.0))
-        >>> for delay in (0, 1, 1, 1):
+        >>> for delay in (0, 1, 1):
         ...     update, state = rule.update(jnp.float32(1.0), state, delay=delay)
         ...     print(float(update))
         1.0
         0.0
         0.5
-        0.5
-
-    Reference:
-        Wu et al. 2022, arXiv 2202.08550.
     """
     return scale_by_window(adaptive_2_rule(), step_size, max_delay)
 
@@ -167,10 +151,7 @@ def scale_by_window(rule: Rule, step_size: ArrayLike, max_delay: int = 4096) -> 
         rule: Function of (room, delay), a float in [0, 1] and an int32 scalar, that returns the
             relative step gamma_k / gamma'; `room` is max(0, 1 - window_k / gamma').
         step_size: gamma', as for `scale_by_adaptive_1`.
-        max_delay: Longest delay that is served, in updates.
-
-    Returns:
-        A transformation whose state has the fields `last_step_size` and `delay_overflows`.
+        max_delay: As for `scale_by_adaptive_1`.
 
     Example:
         Half of the room, but never more than 1 / (delay + 1):

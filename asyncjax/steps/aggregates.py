@@ -6,15 +6,18 @@ r"""Aggregates: what an update makes of its gradients when some of them may be a
     krum           the g_i with the smallest sum of squared distances to its m - f - 2 nearest
     bucketed       one of these over means of buckets, worker i in bucket i mod B
 
-Krum is of Blanchard, El Mhamdi, Guerraoui, Stainer 2017; median and trimmed mean of Yin, Chen,
-Ramchandran, Bartlett 2018; the buckets are those of buffered asynchronous SGD, Yang and Li 2021
-(BASGD). Each is `(rows, present, extras) -> direction` for `simulation.Update(optimizer,
-aggregator=...)`: rows a tree of [B, ...], of which those that are not present count for nothing.
+Krum is of Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine learning with adversaries:
+Byzantine tolerant gradient descent";
+median and trimmed mean of Yin, Chen, Ramchandran, Bartlett 2018, arXiv 1803.01498; the buckets are
+those of BASGD, Yang, Li 2021, arXiv 2003.00937. Each is `(rows, present, extras) -> direction` for
+`simulation.Update(optimizer, aggregator=...)`: rows a tree of [B, ...], of which those that are not
+present count for nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,12 +42,7 @@ def mean() -> Aggregate:
     """
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
-        def of_leaf(leaf: jax.Array) -> jax.Array:
-            dtype = wide(leaf)
-            total = jnp.sum(jnp.where(_along(present, leaf), leaf, 0).astype(dtype), axis=0)
-            return (total / jnp.sum(present).astype(dtype)).astype(leaf.dtype)
-
-        return jax.tree.map(of_leaf, rows)
+        return jax.tree.map(lambda leaf: _mean(leaf, present, jnp.sum(present)), rows)
 
     return together
 
@@ -59,10 +57,6 @@ def median() -> Aggregate:
         >>> rows, present = jnp.array([1.0, 100.0, 2.0, 9.0]), jnp.array([True, True, True, False])
         >>> float(median()(rows, present, None))
         2.0
-
-    Reference:
-        Yin, Chen, Ramchandran, Bartlett 2018, "Byzantine-robust distributed learning: towards
-        optimal statistical rates", arXiv 1803.01498.
     """
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
@@ -88,9 +82,6 @@ def trimmed_mean(share: ArrayLike) -> Aggregate:
         >>> rows = jnp.array([1.0, -50.0, 2.0, 3.0, 900.0])
         >>> float(trimmed_mean(0.2)(rows, jnp.ones(5, bool), None))
         2.0
-
-    Reference:
-        Yin, Chen, Ramchandran, Bartlett 2018, arXiv 1803.01498.
     """
     number("share", share, least=0, below=0.5)
 
@@ -125,10 +116,6 @@ def krum(n_adversaries: int) -> Aggregate:
 
     Note:
         Cost: m^2 distances. Among equal sums the first arrival wins.
-
-    Reference:
-        Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine learning with adversaries: Byzantine
-        tolerant gradient descent".
     """
     f = whole("n_adversaries", n_adversaries, least=0)
 
@@ -171,9 +158,6 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         >>> rows = jnp.array([1.0, 7.0, 9.0, 2.0])
         >>> float(bucketed(3, median())(rows, jnp.ones(4, bool), arrived))
         2.0
-
-    Reference:
-        Yang, Li 2021, "BASGD: Buffered asynchronous SGD for Byzantine learning", arXiv 2003.00937.
     """
     count = whole("n_buckets", n_buckets)
     function("inner", inner, "an aggregate, such as steps.median()")
@@ -183,12 +167,7 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         sizes = jnp.sum(members, axis=1)
 
         def means(leaf: jax.Array) -> jax.Array:
-            def of_bucket(member: jax.Array, size: jax.Array) -> jax.Array:
-                dtype = wide(leaf)
-                total = jnp.sum(jnp.where(_along(member, leaf), leaf, 0).astype(dtype), axis=0)
-                return total / jnp.maximum(1, size).astype(dtype)
-
-            return jax.vmap(of_bucket)(members, sizes).astype(leaf.dtype)
+            return jax.vmap(partial(_mean, leaf))(members, jnp.maximum(1, sizes))
 
         # Those that have something come first.
         order = jnp.argsort(sizes == 0, stable=True)
@@ -196,6 +175,13 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         return inner(filled, (sizes > 0)[order], None)
 
     return together
+
+
+def _mean(leaf: jax.Array, members: jax.Array, size: jax.Array) -> jax.Array:
+    """The mean of the rows that are members, so many, in the leaf's dtype."""
+    dtype = wide(leaf)
+    total = jnp.sum(jnp.where(_along(members, leaf), leaf, 0).astype(dtype), axis=0)
+    return (total / size.astype(dtype)).astype(leaf.dtype)
 
 
 def _along(flags: jax.Array, leaf: jax.Array) -> jax.Array:

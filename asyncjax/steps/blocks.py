@@ -80,20 +80,15 @@ def update_block(
 ) -> Transformation:
     """Lets an optimizer see and move one block of the parameters at a time.
 
-    Every `update` needs the extra `block`; all other extras reach `inner`. A traced block out of
-    range moves nothing, and is counted in `invalid_extras`.
+    Every `update` needs the extra `block`; all other extras reach `inner`. Updates are exact zeros
+    outside the block. A traced block out of range moves nothing, and is counted in
+    `invalid_extras`. The inner state is one for all blocks: moments of adam decay for blocks that
+    are not touched.
 
     Args:
         inner: A complete optimizer, such as `delay_adaptive_sgd(...)`; with a proximal operator,
             one that acts on entries (or whole leaves, with a block a leaf).
         n_blocks: Number of contiguous blocks, as in `block_labels`; None makes every leaf a block.
-
-    Returns:
-        A transformation whose updates are exact zeros outside the block.
-
-    Note:
-        The inner state is one for all blocks: moments of adam decay for blocks that are not
-        touched.
 
     Example:
         >>> optimizer = update_block(optax.sgd(1.0), n_blocks=2)
@@ -101,9 +96,6 @@ def update_block(
         >>> state = optimizer.init(params)
         >>> optimizer.update(params, state, params, block=1)[0].tolist()
         [0.0, 0.0, -1.0, -1.0]
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     if n_blocks is not None:
         n_blocks = whole("n_blocks", n_blocks)
@@ -115,12 +107,7 @@ def update_block(
         return BlockState(none, wrapped.init(params), zero)
 
     def update(
-        updates: optax.Updates,
-        state: BlockState,
-        *,
-        params: optax.Params | None = None,
-        block: ArrayLike,
-        **extra: Any,
+        updates: Any, state: BlockState, *, params: Any = None, block: ArrayLike, **extra: Any
     ) -> Updated:
         count = len(jax.tree.leaves(updates)) if n_blocks is None else n_blocks
         wrong = state.invalid_extras + invalid("block", block, count or None)
@@ -140,15 +127,12 @@ def update_block(
 def random_block(inner: optax.GradientTransformation, n_blocks: int) -> Transformation:
     """As `update_block`, with the block drawn uniformly from the extra `key` of every update.
 
-    `simulation.replay` hands the key of the job that made the update: a replay with this wrapper is
-    asynchronous block-coordinate descent with consistent reads.
+    `simulation.replay` hands the key of the job: a replay with this wrapper is asynchronous
+    block-coordinate descent with consistent reads.
 
     Args:
         inner: A complete optimizer.
         n_blocks: Number of contiguous blocks m, at least 1.
-
-    Returns:
-        A transformation whose updates are exact zeros outside the block.
 
     Example:
         >>> optimizer = random_block(optax.sgd(1.0), n_blocks=4)
@@ -157,20 +141,12 @@ def random_block(inner: optax.GradientTransformation, n_blocks: int) -> Transfor
         >>> updates, state = optimizer.update(params, state, params, key=jax.random.key(0))
         >>> float(updates.sum()), float(updates[state.last_block])
         (-1.0, -1.0)
-
-    Reference:
-        Wu et al. 2022, arXiv 2202.08550.
     """
     n_blocks = whole("n_blocks", n_blocks)
     chosen = update_block(inner, n_blocks)
 
     def update(
-        updates: optax.Updates,
-        state: BlockState,
-        *,
-        params: optax.Params | None = None,
-        key: jax.Array,
-        **extra: Any,
+        updates: Any, state: BlockState, *, params: Any = None, key: jax.Array, **extra: Any
     ) -> Updated:
         extra["block"] = draw_block(one_key("key", key), n_blocks)
         return chosen.update(updates, state, params, key=key, **extra)

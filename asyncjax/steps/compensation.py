@@ -5,14 +5,9 @@ r"""Correcting a late gradient by how far the model has moved since it was read.
     gap_aware          g / (1 + |x - x_read| / c),              c = sqrt(s / (1 - decay^t)) + eps,
                        step = inner of that,                    s <- decay s + (1 - decay) step^2
 
-The first two are the forms of delay-compensated asynchronous SGD, Zheng et al. 2017 (DC-ASGD):
-g * g stands for the diagonal of the Hessian. The third is of Barkai, Hakimi and Schuster 2020: what
-makes a gradient stale is not how many updates came in between but how far they went, in units of
-the usual step c. Where all of `delay` steps went the same way the divisor is 1 + delay; where they
-cancelled it is 1.
-
-Error feedback for a delay of one is not among them: the sources at hand give formulas for it that
-contradict each other, and none could be derived, or checked against a program of its authors.
+The first two are DC-ASGD: g * g stands for the diagonal of the Hessian. For the third, what makes a
+gradient stale is how far the updates in between went, in units of the usual step c. Where all of
+`delay` steps went the same way the divisor is 1 + delay; where they cancelled it is 1. Error feedback for a delay of one is not here: its sources contradict each other.
 """
 
 from __future__ import annotations
@@ -35,13 +30,11 @@ def compensate_delay(strength: ArrayLike = 0.04) -> Transformation:
     """Adds strength * g * g * (params - read_params) to the gradient g, elementwise.
 
     Every `update` needs `params` and the extra `read_params`, the parameters that the worker read
-    (a tree like `params`). Goes first in a chain, in front of the optimizer.
+    (a tree like `params`). Goes first in a chain, in front of the optimizer. Source: Zheng et al.
+    2017, "Asynchronous stochastic gradient descent with delay compensation".
 
     Args:
         strength: Weight of the correction, at least 0; 0 is the identity.
-
-    Returns:
-        A transformation without state. Under `optax.masked`, `read_params` may be the full tree.
 
     Example:
         >>> rule = compensate_delay(0.5)
@@ -49,9 +42,6 @@ def compensate_delay(strength: ArrayLike = 0.04) -> Transformation:
         >>> update, _ = rule.update(jnp.float32(4.0), rule.init(params), params, read_params=read)
         >>> float(update)
         12.0
-
-    Reference:
-        Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation".
     """
     number("strength", strength, least=0)
 
@@ -83,19 +73,15 @@ def compensate_delay_adaptively(
 
     The average starts at 0, so s is at least (1 - decay) * g * g, and the correction at most
     strength / sqrt(1 - decay) * |params - read_params| times the gradient: 8.9 times with the
-    paper's numbers, which are the defaults. Where that is above 1, that is where a parameter moves
-    by more than 0.11 within a delay, a correction may turn the gradient around, and larger
-    gradients are corrected more: the rule then overflows within some dozens of updates (on x^2 / 2
-    from 2 by steps of 0.2, under a delay of 1). A smaller strength, a smaller decay or smaller
-    steps keep it from that.
+    paper's numbers, which are the defaults. Where a parameter moves by more than 0.11 within a
+    delay, a correction may then turn the gradient around, and the rule overflow within some dozens
+    of updates. A smaller strength, a smaller decay or smaller steps keep it from that. Source:
+    Zheng et al. 2017 (DC-ASGD-a).
 
     Args:
         strength: Weight of the correction, at least 0; 0 is the identity.
         decay: Of the moving average, in [0, 1).
         epsilon: Added to the average, at least 0.
-
-    Returns:
-        A transformation whose state has the field `mean_square`.
 
     Example:
         >>> rule = compensate_delay_adaptively(0.5, decay=0.0, epsilon=0.0)
@@ -103,9 +89,6 @@ def compensate_delay_adaptively(
         >>> update, _ = rule.update(jnp.float32(4.0), rule.init(params), params, read_params=read)
         >>> float(update)
         6.0
-
-    Reference:
-        Zheng et al. 2017 (DC-ASGD-a).
     """
     number("strength", strength, least=0)
     number("decay", decay, least=0, below=1)
@@ -121,11 +104,7 @@ def compensate_delay_adaptively(
         return _corrected(grad, current, read, weight)
 
     def update(
-        updates: optax.Updates,
-        state: CompensateDelayState,
-        *,
-        params: optax.Params,
-        read_params: optax.Params,
+        updates: Any, state: CompensateDelayState, *, params: Any, read_params: Any
     ) -> Updated:
         like("updates", updates, state.mean_square, "the parameters that init got")
         _fit(updates, params, read_params)
@@ -150,23 +129,20 @@ def gap_aware(
     """Divides gradients by 1 + the distance from where they were taken, in usual steps of `inner`.
 
     Every `update` needs `params` and the extra `read_params`, the parameters that the worker read.
-    All extras reach `inner`. The divisor is one of each parameter; before the first step, and where
-    the parameter is what it was, it is 1.
+    All extras reach `inner`. Every parameter has a divisor of its own; before the first step it is
+    1. Source: Barkai, Hakimi, Schuster 2020, "Gap-aware
+    mitigation of gradient staleness", arXiv 1909.10802.
 
     Args:
         inner: A complete optimizer: its updates are the steps that are averaged.
         decay: Of the average of squared steps, in [0, 1).
         epsilon: Added to the usual step, at least 0, in units of the parameters.
 
-    Returns:
-        An optimizer whose state has the fields `mean_square_step` and `steps_averaged`.
-
     Note:
-        The definition is that of a public program that follows the paper, with two differences. The
-        usual step is that of `inner`, whatever that is; there it is the largest learning rate so
-        far times the average of momentum SGD's buffer, so that under a falling learning rate gaps
-        count less and less. And only steps that were taken are averaged; there, without momentum,
-        the gradient that arrives is, before it is divided.
+        As in a public program that follows the paper, with two differences. The usual step is that
+        of `inner`; there it is the largest learning rate so far times the average of momentum SGD's
+        buffer. And only steps that were taken are averaged; there, without momentum, the gradient
+        that arrives is, before it is divided.
 
     Example:
         Two gradients of 1 at the same model; by the second it is one usual step away:
@@ -180,9 +156,6 @@ def gap_aware(
         ...     print(float(step))
         -0.5
         -0.25
-
-    Reference:
-        Barkai, Hakimi, Schuster 2020, "Gap-aware mitigation of gradient staleness", 1909.10802.
     """
     number("decay", decay, least=0, below=1)
     number("epsilon", epsilon, least=0)
@@ -192,12 +165,7 @@ def gap_aware(
         return GapAwareState(_wide_zeros(params), jnp.zeros((), jnp.int32), wrapped.init(params))
 
     def update(
-        updates: optax.Updates,
-        state: GapAwareState,
-        *,
-        params: optax.Params,
-        read_params: optax.Params,
-        **extra: Any,
+        updates: Any, state: GapAwareState, *, params: Any, read_params: Any, **extra: Any
     ) -> Updated:
         like("updates", updates, state.mean_square_step, "the parameters that init got")
         _fit(updates, params, read_params)

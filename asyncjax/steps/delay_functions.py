@@ -14,11 +14,10 @@
     worst_case, sun       gamma' / (max_delay + 1),    gamma' / (max_delay + 1/2)
     davis                 h / (L_block + 2 L_across max_delay / sqrt(m))                    m blocks
 
-`scale_by_delay` has a step size; `scale_by_staleness` is a factor alone, for a chain in which
-another transformation sets the step. No choice of constants makes a function of one delay safe for
-all sequences of delays: see `scale_by_adaptive_1` for rules that look at the steps taken meanwhile.
-The last three are constants to compare with. They need to know the longest delay beforehand; taking
-it from a finished run flatters them.
+`scale_by_staleness` has the weights as a factor, where another transformation sets the step. No
+constants make a function of one delay safe for all sequences of delays; `scale_by_adaptive_1` is.
+The last three are constants to compare with, which must know the longest delay beforehand; taking
+it from a finished run flatters them. No sign is flipped; the others need the extra `delay`.
 """
 
 from __future__ import annotations
@@ -47,20 +46,17 @@ DelayWeight = Callable[[jax.Array], jax.Array]
 
 
 def inverse_delay() -> DelayWeight:
-    """Returns delay -> 1 / max(1, delay), of a float array of delays.
+    """Returns delay -> 1 / max(1, delay), of a float array of delays (Zhang et al. 2016).
 
     Example:
         >>> inverse_delay()(jnp.array([0.0, 1.0, 4.0])).tolist()
         [1.0, 1.0, 0.25]
-
-    Reference:
-        Zhang, Gupta, Lian, Liu 2016, "Staleness-aware async-SGD for distributed deep learning".
     """
     return lambda late: 1 / jnp.maximum(1, late)
 
 
 def polynomial_delay(exponent: ArrayLike = 0.5) -> DelayWeight:
-    """Returns delay -> (delay + 1)^-exponent, of a float array of delays.
+    """Returns delay -> (delay + 1)^-exponent (Xie, Koyejo, Gupta 2019, arXiv 1903.03934).
 
     Args:
         exponent: How fast it falls, at least 0.
@@ -68,16 +64,13 @@ def polynomial_delay(exponent: ArrayLike = 0.5) -> DelayWeight:
     Example:
         >>> polynomial_delay(0.5)(jnp.array([0.0, 3.0])).tolist()
         [1.0, 0.5]
-
-    Reference:
-        Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
     number("exponent", exponent, least=0)
     return lambda late: (late + 1) ** -jnp.asarray(exponent, late.dtype)
 
 
 def hinge_delay(slope: ArrayLike = 10.0, grace: ArrayLike = 4) -> DelayWeight:
-    """Returns delay -> 1 up to `grace`, then 1 / (slope (delay - grace) + 1).
+    """Returns delay -> 1 up to `grace`, then 1 / (slope (delay - grace) + 1) (arXiv 1903.03934).
 
     Args:
         slope: How fast it falls, at least 0.
@@ -86,9 +79,6 @@ def hinge_delay(slope: ArrayLike = 10.0, grace: ArrayLike = 4) -> DelayWeight:
     Example:
         >>> hinge_delay(slope=1.0, grace=4)(jnp.array([4.0, 5.0])).tolist()
         [1.0, 0.5]
-
-    Reference:
-        Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
     number("slope", slope, least=0)
     number("grace", grace, least=0, finite=False)
@@ -105,23 +95,19 @@ def cgad(decay: ArrayLike, cutoff: ArrayLike) -> DelayWeight:
 
     `optax.chain(scale_by_delay(cgad(decay, cutoff)), optax.adam(learning_rate))` is the outer
     optimizer of cosine-gated Adam-decay (CGAD): what is late enters both moments of Adam with less
-    weight. Without a delay it is Adam.
+    weight. Without a delay it is Adam. Source: Shah, Sun 2026, arXiv 2605.09126.
 
     Args:
         decay: How much of a gradient's worth is lost in an update, at least 0.
         cutoff: Shortest delay without any weight, positive, in updates; `float("inf")`: no gate.
 
     Note:
-        Of the paper only the abstract was to be had: the weight is an exponential times a cosine
-        gate that smoothly removes what is later than a cutoff, in front of Adam's moments. That the
-        gate is half a period of the cosine, 1 without a delay, is this library's reading.
+        Of the paper only the abstract was to be had. That the gate is half a period of the cosine,
+        1 without a delay, is this library's reading.
 
     Example:
         >>> cgad(0.0, cutoff=8)(jnp.array([0.0, 4.0, 8.0, 9.0])).round(3).tolist()
         [1.0, 0.5, 0.0, 0.0]
-
-    Reference:
-        Shah, Sun 2026, "Cosine-gated Adam-decay", arXiv 2605.09126.
     """
     number("decay", decay, least=0)
     number("cutoff", cutoff, above=0, finite=False)
@@ -135,7 +121,7 @@ def cgad(decay: ArrayLike, cutoff: ArrayLike) -> DelayWeight:
 
 
 def concurrency_delay(n_workers: ArrayLike) -> DelayWeight:
-    """Returns delay -> n / max(n, delay): a full step up to as many updates as there are workers.
+    """Returns delay -> n / max(n, delay) (Mishchenko et al. 2022, arXiv 2206.07638).
 
     Args:
         n_workers: n, at least 1.
@@ -143,9 +129,6 @@ def concurrency_delay(n_workers: ArrayLike) -> DelayWeight:
     Example:
         >>> concurrency_delay(8)(jnp.array([8.0, 16.0])).tolist()
         [1.0, 0.5]
-
-    Reference:
-        Mishchenko, Bach, Even, Woodworth 2022, arXiv 2206.07638.
     """
     number("n_workers", n_workers, least=1, integer=True)
 
@@ -159,16 +142,10 @@ def concurrency_delay(n_workers: ArrayLike) -> DelayWeight:
 def scale_by_delay(weight: DelayWeight, step_size: ArrayLike = 1.0) -> Transformation:
     """Multiplies updates by step_size * weight(delay), for any function of the delay.
 
-    The sign is not flipped. Every `update` needs the extra `delay`.
-
     Args:
         weight: Function of the delay (a float scalar, at least 0) that returns a factor, such as
             `polynomial_delay(0.5)` or a lambda of your own.
         step_size: Base step eta, positive.
-
-    Returns:
-        A transformation whose state has the field `last_step_size`, so that `proximal` can follow
-        it and `as_schedule` can turn it into a learning rate.
 
     Example:
         The rule c / (delay + b), which no choice of c and b makes safe:
@@ -198,20 +175,14 @@ def scale_by_staleness(
 ) -> Transformation:
     """Multiplies updates by a factor in (0, 1] that falls with their delay.
 
-    The factors are `inverse_delay`, `polynomial_delay`, `hinge_delay` and `concurrency_delay`.
-    Every `update` needs the extra `delay`. Goes before or after an optimizer that is linear in the
-    gradient; behind one that normalises (adam), after it. For other functions, or for a step size
-    that `proximal` can read, see `scale_by_delay`.
+    Goes before or after an optimizer that is linear in the gradient; behind one that normalises
+    (adam), after it. For other functions, or for a step size that `proximal` can read, see
+    `scale_by_delay`.
 
     Args:
-        kind: "inverse", "polynomial", "hinge" or "concurrency".
-        exponent: Decay of "polynomial", at least 0.
-        slope: Steepness of "hinge", at least 0.
-        grace: Longest delay that "hinge" leaves alone, at least 0, in updates.
+        kind: "inverse", "polynomial", "hinge" or "concurrency": `inverse_delay` and so on.
+        exponent, slope, grace: As for `polynomial_delay` and `hinge_delay`.
         n_workers: The n of "concurrency", at least 1; required there.
-
-    Returns:
-        A transformation whose state only counts invalid delays.
 
     Example:
         >>> rule = scale_by_staleness("polynomial", exponent=0.5)
@@ -243,17 +214,13 @@ def scale_by_concurrency_bound(
 ) -> Transformation:
     """Multiplies updates by eta, or by min(eta, 1 / (4 L delay)) when they are later than usual.
 
-    The number of gradients in flight, not the longest delay, decides how large the step may be. The
-    sign is not flipped. Every `update` needs the extra `delay`.
+    The number of gradients in flight, not the longest delay, decides how large the step may be.
+    Source: Koloskova, Stich, Jaggi 2022, arXiv 2206.08307.
 
     Args:
         step_size: eta, the step for ordinary delays.
-        concurrency: Number of gradients computed at the same time, at least 1; delays up to it are
-            ordinary.
+        concurrency: Gradients computed at the same time, at least 1; delays up to it are ordinary.
         smoothness: L, the Lipschitz constant of the gradient, positive.
-
-    Returns:
-        A transformation whose state has the field `last_step_size`.
 
     Example:
         >>> rule = scale_by_concurrency_bound(0.5, concurrency=2, smoothness=1.0)
@@ -263,9 +230,6 @@ def scale_by_concurrency_bound(
         ...     print(f"{update:.2f}")
         0.50
         0.05
-
-    Reference:
-        Koloskova, Stich, Jaggi 2022, arXiv 2206.08307.
     """
     number("step_size", step_size, above=0)
     number("concurrency", concurrency, least=1, finite=False)
@@ -291,18 +255,12 @@ class AdaDelayState(NamedTuple):
 def scale_by_ada_delay(smoothness: ArrayLike, growth: ArrayLike) -> Transformation:
     """AdaDelay: multiplies updates by 1 / (L + c sqrt(t + delay)), which count a delay as time.
 
-    For stochastic convex problems, where steps must diminish anyway: a late gradient gets the step
-    of a later iteration. The sign is not flipped. Every `update` needs the extra `delay`.
+    For stochastic convex problems, where steps must diminish anyway. The scalar form: the paper's
+    practical form has a c of its own for every coordinate. Source: Sra et al. 2015, 1508.05003.
 
     Args:
         smoothness: L, the Lipschitz constant of the gradient, at least 0; not both 0.
         growth: c, at least 0: about (noise of a gradient) / (distance to the optimum).
-
-    Returns:
-        A transformation whose state has the field `last_step_size`.
-
-    Note:
-        The scalar form. The paper's practical form has a c of its own for every coordinate.
 
     Example:
         >>> rule = scale_by_ada_delay(1.0, 1.0)
@@ -312,10 +270,6 @@ def scale_by_ada_delay(smoothness: ArrayLike, growth: ArrayLike) -> Transformati
         ...     print(f"{update:.2f}")
         0.50
         0.25
-
-    Reference:
-        Sra, Yu, Li, Smola 2015, "AdaDelay: delay adaptive distributed stochastic convex
-        optimization", arXiv 1508.05003.
     """
     number("smoothness", smoothness, least=0)
     number("growth", growth, least=0)
@@ -345,21 +299,15 @@ class StageDelayState(NamedTuple):
 def scale_by_stage_delay(stage_delay: Any, anneal_updates: ArrayLike) -> Transformation:
     """PipeMare: multiplies every leaf by max(1, its delay)^-(1 - min(k / K, 1)).
 
-    Its technique 1, for pipelines, where every stage of a network has a delay of its own: early in
-    training a late stage takes short steps, and over K updates the factor grows to 1. No extra is
-    needed; goes in front of or behind the optimizer, as `scale_by_staleness`.
+    For pipelines, where every stage of a network has a delay of its own: early in training a late
+    stage takes short steps. No extra is needed; goes in front of or behind the optimizer, as
+    `scale_by_staleness`. Source: Yang et al. 2019, arXiv 1910.05124, technique 1. (The other one
+    predicts the weights of the backward pass, which a transformation cannot do.)
 
     Args:
         stage_delay: Delays in updates, at least 0: one number, or a tree of numbers that is a
             prefix of the tree of parameters.
         anneal_updates: K, updates until the factor is 1, at least 1.
-
-    Returns:
-        A transformation whose state counts the updates.
-
-    Note:
-        PipeMare also predicts the weights of the backward pass, which needs a hook in front of the
-        gradient; a transformation cannot do that.
 
     Example:
         >>> rule = scale_by_stage_delay({"first": 4, "last": 0}, anneal_updates=2)
@@ -371,9 +319,6 @@ def scale_by_stage_delay(stage_delay: Any, anneal_updates: ArrayLike) -> Transfo
         2.0 8.0
         4.0 8.0
         8.0 8.0
-
-    Reference:
-        Yang et al. 2019, "PipeMare: asynchronous pipeline parallel DNN training", arXiv 1910.05124.
     """
     if not jax.tree.leaves(stage_delay):
         raise ValueError(f"stage_delay must be a number or a tree of numbers, got {stage_delay!r}")
@@ -403,18 +348,12 @@ def scale_by_stage_delay(stage_delay: Any, anneal_updates: ArrayLike) -> Transfo
 def clip_by_delay(max_norm: ArrayLike, weight: DelayWeight | None = None) -> Transformation:
     """Scales updates down to a global norm of at most max_norm * weight(delay).
 
-    A stale gradient moves the parameters little however long it is. The norm is that of the whole
-    tree, as in `optax.clip_by_global_norm`. Every `update` needs the extra `delay`.
+    The norm is that of the whole tree, as in `optax.clip_by_global_norm`. This library's
+    combination of two usual remedies; it is not taken from a paper.
 
     Args:
         max_norm: Largest norm for a delay of 0, positive.
         weight: Function of the delay, such as `inverse_delay()`; None: (delay + 1)^-1/2.
-
-    Returns:
-        A transformation whose state only counts invalid delays.
-
-    Note:
-        This library's combination of two usual remedies; it is not taken from a paper.
 
     Example:
         >>> rule = clip_by_delay(10.0)
@@ -440,22 +379,16 @@ def clip_by_delay(max_norm: ArrayLike, weight: DelayWeight | None = None) -> Tra
 def worst_case(step_size: ArrayLike, max_delay: ArrayLike) -> Transformation:
     """Multiplies updates by gamma' / (max_delay + 1), the largest safe constant.
 
-    It is the largest constant that keeps gamma_k <= gamma' - window_k, the condition of
-    `scale_by_adaptive_1`, when delays reach `max_delay`. The sign is not flipped; `delay` is
-    ignored. With `max_delay=0` it is a plain constant step that `proximal` can read.
+    The largest that keeps gamma_k <= gamma' - window_k, the condition of `scale_by_adaptive_1`.
+    With `max_delay=0` it is a plain constant step that `proximal` can read.
 
     Args:
         step_size: gamma' = h / L with h in (0, 1).
         max_delay: Longest delay of the run, at least 0, in updates.
 
-    Returns:
-        A transformation whose state has the field `last_step_size`.
-
     Example:
-        >>> rule = worst_case(1.0, max_delay=4)
-        >>> update, state = rule.update(jnp.float32(10.0), rule.init(jnp.float32(0.0)), delay=2)
-        >>> print(f"{update:.1f}")
-        2.0
+        >>> print(worst_case(1.0, max_delay=4).init(jnp.float32(0.0)).last_step_size)
+        0.2
     """
     return _constant(step_size, max_delay, 1.0)
 
@@ -463,21 +396,14 @@ def worst_case(step_size: ArrayLike, max_delay: ArrayLike) -> Transformation:
 def sun(step_size: ArrayLike, max_delay: ArrayLike) -> Transformation:
     """Multiplies updates by gamma' / (max_delay + 1/2), with which papers on delays compare.
 
+    With `max_delay=0` this is 2 gamma', twice what `scale_by_adaptive_1` could ever take.
+
     Args:
-        step_size: gamma' = h / L with h in (0, 1).
-        max_delay: Longest delay of the run, at least 0, in updates.
-
-    Returns:
-        A transformation like `worst_case`, with steps that are slightly longer.
-
-    Note:
-        With `max_delay=0` this is 2 gamma', twice what `scale_by_adaptive_1` could ever take.
+        step_size, max_delay: As for `worst_case`.
 
     Example:
-        >>> rule = sun(1.0, max_delay=2)
-        >>> update, state = rule.update(jnp.float32(10.0), rule.init(jnp.float32(0.0)))
-        >>> print(f"{update:.1f}")
-        4.0
+        >>> print(sun(1.0, max_delay=2).init(jnp.float32(0.0)).last_step_size)
+        0.4
     """
     return _constant(step_size, max_delay, 0.5)
 
@@ -504,8 +430,7 @@ def davis(
     """Multiplies updates by h / (L_block + 2 L_across max_delay / sqrt(m)), for block descent.
 
     A fixed rule in the line of Davis 2016 that counts on random blocks: two writes seldom meet in
-    one block, so that the delay counts only by its share of sqrt(m). The sign is not flipped;
-    `delay` is ignored.
+    one block, so that the delay counts only by its share of sqrt(m).
 
     Args:
         block_smoothness: L_block, the largest Lipschitz constant of one block's gradient along it,
@@ -515,18 +440,13 @@ def davis(
         max_delay: Longest delay of the run, at least 0, in updates.
         safety: The share h, in (0, 1].
 
-    Returns:
-        A transformation whose state has the field `last_step_size`.
-
     Note:
-        The formula was reconstructed from memory of the literature, not from the paper's text; here
-        it serves as a rival only.
+        The formula is from memory of the literature; here it serves as a rival only.
 
     Example:
         >>> rule = davis(1.0, 2.0, n_blocks=16, max_delay=4, safety=1.0)
-        >>> update, state = rule.update(jnp.float32(10.0), rule.init(jnp.float32(0.0)))
-        >>> print(f"{update:.1f}")
-        2.0
+        >>> print(rule.init(jnp.float32(0.0)).last_step_size)
+        0.2
     """
     number("block_smoothness", block_smoothness, above=0)
     number("across_smoothness", across_smoothness, least=0)

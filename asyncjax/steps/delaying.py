@@ -49,9 +49,8 @@ def delay_gradients(
 ) -> Transformation:
     """Returns every gradient `delay` updates after it was given.
 
-    Constant: the first `delay` updates are zeros, since nothing has arrived yet. That is not the
-    same as repeating the first gradient, and adam behind it counts the zeros in its bias
-    correction. `delay=0` is the identity. By leaf: the same with a delay for each leaf. Drawn (with
+    Constant: the first `delay` updates are zeros, since nothing has arrived yet; adam behind it
+    counts them in its bias correction. By leaf: the same with a delay for each leaf. Drawn (with
     `key`): update k returns the gradient of update k - d, d drawn from 0 .. min(delay, k): some
     gradients come twice, some never, and none is a zero.
 
@@ -70,13 +69,8 @@ def delay_gradients(
             them, which are integers; None: all equal. In the first updates what is too long for k
             counts as k.
         keep_params: Whether parameters wait with their gradients and are handed to `inner` as
-            `read_params`; this costs as much memory again. None: if `inner` asks for them, which is
-            found out in `init` by its signature or, for a chain, by tracing it once; to be said
-            where `inner` also needs extras that this library does not know.
-
-    Returns:
-        A transformation; the longest delay + 1 gradients wait, in the dtypes of the parameters, and
-        as many models where parameters are kept.
+            `read_params`; this costs as much memory again. None: if `inner` asks for them, by its
+            signature or when it is traced; to be said where it needs extras unknown here.
 
     Example:
         >>> late = delay_gradients(2)
@@ -111,21 +105,14 @@ def delay_gradients(
         leaf_delays(delay, params)
         rows = longest + 1 if longest else 0
         keeps = _asks_for_read_params(chosen, params) if keep_params is None else keep_params
-        return DelayGradientsState(
-            queued_gradients=empty_rows(params, rows),
-            queue_row=jnp.zeros((), jnp.int32),
-            gradients_given=jnp.zeros((), jnp.int32),
-            delay_key=None if key is None else jax.random.fold_in(key, 0),
-            delayed_inner_state=wrapped.init(params),
-            queued_params=empty_rows(params, rows) if keeps else None,
-        )
+        models = empty_rows(params, rows) if keeps else None
+        row, given = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        first_key = None if key is None else jax.random.fold_in(key, 0)
+        queue, inner_state = empty_rows(params, rows), wrapped.init(params)
+        return DelayGradientsState(queue, row, given, first_key, inner_state, models)
 
     def update(
-        updates: optax.Updates,
-        state: DelayGradientsState,
-        *,
-        params: optax.Params | None = None,
-        **extra: Any,
+        updates: Any, state: DelayGradientsState, *, params: Any = None, **extra: Any
     ) -> Updated:
         extra.pop("delay", None)
         next_key, served, given = state.delay_key, delay, state.gradients_given
@@ -149,14 +136,9 @@ def delay_gradients(
             **extra,
         )
         rows = [leaf.shape[0] for leaf in jax.tree.leaves(queued)]
-        return moved, DelayGradientsState(
-            queued_gradients=queued,
-            queue_row=(state.queue_row + 1) % rows[0] if rows and rows[0] else state.queue_row,
-            gradients_given=jnp.asarray(optax.safe_increment(given)),
-            delay_key=next_key,
-            delayed_inner_state=inner_state,
-            queued_params=models,
-        )
+        row = (state.queue_row + 1) % rows[0] if rows and rows[0] else state.queue_row
+        given = jnp.asarray(optax.safe_increment(given))
+        return moved, DelayGradientsState(queued, row, given, next_key, inner_state, models)
 
     return transformation(init, update)
 

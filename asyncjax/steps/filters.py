@@ -13,9 +13,8 @@ worker i the gradient g_i and the model x_i that it was taken at, the last two o
     k    = ||g - g'|| / ||x - x'||                                of the arrival
     k_i  = ||g_i - g_i,before|| / ||x_i - x_i,before||            of a worker, the largest of late
 
-The first is its Lipschitz filter: an arrival may not change faster than gradients of workers do.
-The second is its frequency filter: of any 2 f + 1 that pass one after the other at most f can come
-from f adversaries.
+So an arrival may not change faster than gradients of workers do (its Lipschitz filter), and of any
+2 f + 1 that pass in a row at most f can come from f adversaries (its frequency filter).
 """
 
 from __future__ import annotations
@@ -34,15 +33,7 @@ from asyncjax.buffers.rows import empty_rows
 from asyncjax.checks import flag, function, whole
 from asyncjax.steps.arguments import number, optimizer, scalar
 from asyncjax.steps.transformation import Transformation, Updated, transformation
-from asyncjax.steps.trees import (
-    in_dtype,
-    map_unmasked,
-    scale_tree,
-    wide,
-    wide_dtype,
-    with_worker_row,
-    worker_row,
-)
+from asyncjax.steps.trees import map_unmasked, row_of, scale_tree, wide, wide_dtype, with_row
 
 _UNKNOWN = -1.0  # in place of a coefficient
 _ROUNDINGS = 16  # equal ratios may differ by: of a worker heard twice in a row both are the same
@@ -62,23 +53,19 @@ def drop_stale(
     """Drops every gradient whose delay is not below a threshold.
 
     Alone, it is a filter for a chain: a dropped gradient becomes exact zeros, nan and infinite
-    entries included. The transformations behind a filter still run: in front of adam, zeros decay
-    the moments and advance the bias correction. With `inner`, it is a wrapper: on a dropped
-    gradient the update is zero and the state of `inner` is bitwise unchanged; `delay` and all other
-    extras reach `inner`.
+    entries included, and the transformations behind it still run: zeros decay the moments of adam.
+    With `inner`, it is a wrapper: on a dropped gradient the update is zero and the state of `inner`
+    is bitwise unchanged; `delay` and all other extras reach `inner`. Source: Maranjyan, Tyurin,
+    Richtárik 2025, arXiv 2501.16168.
 
     Args:
         threshold: Smallest delay that is dropped, at least 1, in updates.
         inner: Transformation that sees only the gradients that are kept.
 
-    Returns:
-        A transformation whose state has the field `dropped_gradients`.
-
     Note:
-        Some systems keep a gradient iff delay <= bound; their bound is `threshold - 1`. Around an
-        adaptive rule, a dropped gradient is no update for its history; if the version counter
-        behind `delay` counts it, windows are too long, never too short. Put `proximal` inside the
-        wrapper: around it, a dropped gradient would still move the parameters by the operator.
+        Around an adaptive rule, a dropped gradient is no update for its history; if the version
+        counter behind `delay` counts it, windows are too long, never too short. Put `proximal`
+        inside the wrapper: around it, a dropped gradient would still move the parameters.
 
     Example:
         >>> optimizer = drop_stale(4, optax.sgd(0.5))
@@ -89,9 +76,6 @@ def drop_stale(
         ...     print(float(update), int(state.dropped_gradients))
         -1.0 0
         0.0 1
-
-    Reference:
-        Maranjyan, Tyurin, Richtárik 2025, "Ringmaster ASGD", arXiv 2501.16168.
     """
     number("threshold", threshold, least=1, finite=False)
 
@@ -108,13 +92,12 @@ def picky_sgd(
 
     A gradient may be late and still be good, if nothing has moved meanwhile. Alone a filter, with
     `inner` a wrapper, as `drop_stale`. Every `update` needs `params` and the extra `read_params`.
+    Source: Cohen, Daniely, Drori, Koren, Schain 2021, "Asynchronous stochastic optimization robust
+    to arbitrary delays" (Picky SGD).
 
     Args:
         radius: Largest Euclidean distance over the whole tree that is kept, at least 0.
         inner: Transformation that sees only the gradients that are kept.
-
-    Returns:
-        A transformation whose state has the field `dropped_gradients`.
 
     Example:
         >>> rule = picky_sgd(1.0)
@@ -125,10 +108,6 @@ def picky_sgd(
         ...     print(update.tolist(), int(state.dropped_gradients))
         [1.0, 2.0] 0
         [0.0, 0.0] 1
-
-    Reference:
-        Cohen, Daniely, Drori, Koren, Schain 2021, "Asynchronous stochastic optimization robust to
-        arbitrary delays" (Picky SGD).
     """
     number("radius", radius, least=0, finite=False)
 
@@ -177,29 +156,21 @@ class ZenoState(NamedTuple):
 
 
 def zeno(
-    validation_gradient: Callable[[optax.Params], optax.Updates],
-    *,
-    rho: ArrayLike = 0.0,
-    epsilon: ArrayLike = 0.0,
+    validation_gradient: Callable[[Any], Any], *, rho: ArrayLike = 0.0, epsilon: ArrayLike = 0.0
 ) -> Transformation:
     """Zeno++: scales arrivals to the norm of the server's own gradient, and drops those that climb.
 
-    It asks whether a step along the arrival would lower a loss that the server can compute itself.
     For `simulation.Update(..., gradient_transform=...)`. Every `update` needs `params`, at which
-    the server takes its gradient.
+    the server takes its gradient. Source: Xie, Koyejo, Gupta 2020, arXiv 1903.07020.
 
     Args:
         validation_gradient: `params -> gradient` of a loss that the server can compute itself.
         rho: Weight of the squared norm, at least 0.
         epsilon: How much an accepted step may seem to climb, at least 0.
 
-    Returns:
-        A transformation whose state has the field `dropped_gradients`.
-
     Note:
-        Given from memory of the paper: its score is gamma <v, g> - rho ||g||^2 >= -gamma epsilon,
-        here with gamma = 1, the step size left to the optimizer. The paper takes v lazily, at a
-        model some updates old; here at the present one.
+        From memory of the paper: its score is gamma <v, g> - rho ||g||^2 >= -gamma epsilon, here
+        with gamma = 1. The paper takes v at a model some updates old; here at the present one.
 
     Example:
         >>> rule = zeno(lambda x: x)
@@ -210,9 +181,6 @@ def zeno(
         ...     print(sent.tolist(), int(state.dropped_gradients))
         [3.0, 4.0] 0
         [0.0, 0.0] 1
-
-    Reference:
-        Xie, Koyejo, Gupta 2020, "Zeno++: robust fully asynchronous SGD", arXiv 1903.07020.
     """
     function("validation_gradient", validation_gradient, "a function of the parameters")
     number("rho", rho, least=0)
@@ -227,9 +195,9 @@ def zeno(
 
         length = jnp.sqrt(_summed(dot, updates, updates, dtype))
         scale = jnp.sqrt(_summed(dot, ours, ours, dtype)) / jnp.where(length > 0, length, 1)
-        weight, slack = in_dtype(dtype, rho, epsilon)
+        weight = jnp.asarray(rho).astype(dtype)
         score = scale * _summed(dot, ours, updates, dtype) - weight * (scale * length) ** 2
-        passes = score >= -slack
+        passes = score >= -jnp.asarray(epsilon).astype(dtype)
         return scale_tree(updates, jnp.where(passes, scale, 0)), ZenoState(_counted(state, passes))
 
     return transformation(lambda params: ZenoState(jnp.zeros((), jnp.int32)), update)
@@ -267,40 +235,32 @@ def kardam(
     """Kardam: drops arrivals that change faster than those of most workers, or come too often.
 
     For `simulation.Update(..., gradient_transform=...)`, on a trace that steps at every arrival.
-    Every `update` needs `params` and the extras `worker` and `read_params`. What does not pass is
-    zero.
+    Every `update` needs `params` and the extras `worker` and `read_params`. Memory: 2 n + 2 models.
+    Source: Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki 2018, "Asynchronous Byzantine machine
+    learning (the case of SGD)", Section 3.
 
     Args:
         n_workers: Number of workers n, at least 1.
-        n_adversaries: f, workers who may send anything, at least 0 and below n / 3. 0 lets
-            everything pass.
+        n_adversaries: f, workers who may send anything, at least 0 and below n / 3; 0: all passes.
         window: Of how many of a worker's coefficients the largest counts, at least 1.
         most_rejections: So many in a row by the first filter, and the next passes it, at least 1;
-            None: as many as there are workers. Where nothing moves no coefficient would ever
-            change.
+            None: n. Where nothing moves no coefficient would ever change.
         frequency: Whether the second filter is there too.
 
-    Returns:
-        A transformation whose state has the fields `coefficients` and `dropped_gradients`. Memory:
-        2 n + 2 models.
-
     Note:
-        Read in the authors' template program: both ratios, the largest of a worker's last 26, that
-        the first arrivals pass, that a worker's coefficient stays while his model does, and
-        `most_rejections`. There the quantile is 2/3, which is (n - f) / n for the largest f; with
-        m workers known it is here the ceil((n - f) m / n)-th smallest of theirs. The program scales
-        a worker's own gradients by step size and dampening before they are compared and the
-        arrival not; here neither is. It has no second filter: what that is for is recalled, the
-        rule follows from it and agrees with a public program that follows the paper; another one
-        lets a worker come f times.
+        The first filter is that of the authors' template program. There the quantile is 2/3, which
+        is (n - f) / n for the largest f; with m workers known it is here the ceil((n - f) m / n)-th
+        smallest of theirs. The program scales a worker's own gradients by step size and dampening
+        before they are compared and the arrival not; here neither is. It has no second filter: that
+        is recalled, and agrees with a public program that follows the paper; another one lets a
+        worker come f times.
 
         Dampening by 1 / (1 + delay), or by exp(-0.2 delay), is a rule behind it in a chain:
         `scale_by_staleness("polynomial", exponent=1.0)`, or `scale_by_delay(cgad(0.2, inf), 1.0)`.
 
-        A ratio of gradients at late models to a short step of the server is large: of honest
-        arrivals many are dropped too (Xie et al. 2020 and Yang and Li 2021 found the same; in the
-        test of this rule, ten workers of one speed, about three in four). And an adversary who lies
-        from his first gradient on passes with it, as nothing is known yet.
+        Of honest arrivals many are dropped too (Xie et al. 2020 and Yang and Li 2021 found the
+        same; of ten workers of one speed about three in four). And an adversary who lies from his
+        first gradient on passes with it, as nothing is known yet.
 
     Example:
         Worker 3 flips signs from his second gradient on:
@@ -314,10 +274,6 @@ def kardam(
         ...     x = x - 0.1 * sent
         >>> print(state.dropped_gradients, x.round(1))
         9 [0.1 2.9]
-
-    Reference:
-        Damaskinos, El Mhamdi, Guerraoui, Patra, Taziki 2018, "Asynchronous Byzantine machine
-        learning (the case of SGD)", Section 3.
     """
     n = whole("n_workers", n_workers)
     f = whole("n_adversaries", n_adversaries, 0, (n - 1) // 3)
@@ -332,12 +288,7 @@ def kardam(
         return KardamState(rows, rows, zero, zero, coefficients, heard, recent, none, none)
 
     def update(
-        updates: optax.Updates,
-        state: KardamState,
-        *,
-        params: optax.Params,
-        worker: ArrayLike,
-        read_params: optax.Params,
+        updates: Any, state: KardamState, *, params: Any, worker: ArrayLike, read_params: Any
     ) -> Updated:
         like("updates", updates, state.passed_gradient, "the parameters that init got")
         like("params", params, state.passed_model, "those that init got")
@@ -370,7 +321,7 @@ def _compared(
     """The state with the worker's new coefficient, unless his model is the one of before."""
     dtype, size = state.coefficients.dtype, state.coefficients.shape[1]
     gradients, models = state.worker_gradient, state.worker_model
-    gradient, model, heard = worker_row((gradients, models, state.heard), worker)
+    gradient, model, heard = row_of((gradients, models, state.heard), worker)
     moved = _distance(model, read, dtype)
     ratio = _distance(gradient, updates, dtype) / moved
     ratio = jnp.where(jnp.isnan(ratio), jnp.inf, ratio)
@@ -378,10 +329,10 @@ def _compared(
     column = jnp.where(is_new & ~is_first, (heard - 1) % size, size)  # size: nowhere
     entry = state.coefficients.at[worker, column]
     return state._replace(
-        worker_gradient=with_worker_row(gradients, worker, _chosen(is_new, updates, gradient)),
-        worker_model=with_worker_row(models, worker, _chosen(is_new, read, model)),
+        worker_gradient=with_row(gradients, worker, _chosen(is_new, updates, gradient)),
+        worker_model=with_row(models, worker, _chosen(is_new, read, model)),
         coefficients=entry.set(ratio, mode="drop", wrap_negative_indices=False),
-        heard=with_worker_row(state.heard, worker, heard + is_new),
+        heard=with_row(state.heard, worker, heard + is_new),
     )
 
 

@@ -1,4 +1,4 @@
-r"""Momentum that knows of delays: complete optimizers for gradients that come one by one.
+r"""Momentum that knows of delays: complete optimizers, which flip the sign and take one gradient.
 
 ordered_momentum       b(t) = ceil(t / K),   t = 0, 1, ...  updates made before this one
     b(t) > b(t - 1):   x <- x - beta u,   u <- beta u                   (a new bucket begins)
@@ -41,7 +41,7 @@ from asyncjax.buffers.rows import empty_rows, one_row, put_rows, take_rows
 from asyncjax.checks import whole
 from asyncjax.steps.arguments import late, number, scalar
 from asyncjax.steps.transformation import Transformation, Updated, transformation
-from asyncjax.steps.trees import in_dtype, scale_tree, wide_dtype
+from asyncjax.steps.trees import cast, in_dtype, scale_tree, wide_dtype
 
 _OF = "the parameters that init got"
 
@@ -59,17 +59,16 @@ def ordered_momentum(
 ) -> Transformation:
     """OrMo: a late gradient enters as if it had come with the others of its time.
 
-    Gradients lie in buckets by the version of the model that they were taken at: the K of version
-    0, then those of versions 1..K, K + 1..2K and so on. With K workers, each with one job at a
-    time, a bucket is K gradients. Momentum ages once a bucket, and a gradient that is a buckets
-    late gets the share that it would have by now: so u and x are at any time those of heavy-ball
-    SGD that takes a bucket a step, with what has arrived of each.
+    Gradients lie in buckets by the version of the model that they were taken at: those of version
+    0, of versions 1..K, K + 1..2K and so on; with K workers of one job each, K gradients. Momentum
+    ages once a bucket, and a gradient that is a buckets late gets the share that it would have by
+    now: so u and x are at any time those of heavy-ball SGD that takes a bucket a step, with what
+    has arrived of each.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extra `delay` and takes one
-    gradient. It is linear in the gradients, so any rule for step sizes may go in front of it, with
-    a `learning_rate` of 1 behind a whole step size:
+    Every `update` needs the extra `delay`. The rule is linear in the gradients, so any rule for
+    step sizes may go in front of it, with a `learning_rate` of 1 behind a whole step size:
     `optax.chain(scale_by_concurrency_bound(eta, concurrency=2 * n, smoothness=L),
-    ordered_momentum(1.0, beta, n))`.
+    ordered_momentum(1.0, beta, n))`. Source: Shi, Yang, Li 2024, arXiv 2407.19234.
 
     Args:
         learning_rate: eta, positive. As in heavy-ball SGD, a gradient moves the parameters by
@@ -77,19 +76,14 @@ def ordered_momentum(
         momentum: beta, in [0, 1); 0 is plain SGD.
         n_workers: K, the number of workers, at least 1: how many updates make a bucket.
 
-    Returns:
-        An optimizer whose state has the fields `momentum` and `updates_made`.
-
     Note:
-        The algorithm of the paper is given here from memory; the factors of a late gradient were
-        derived again from what they are for. The learning rate of its delay-adaptive form, which
-        the chain above has, is remembered as eta up to a delay of 2 K and min(eta, 1 / (4 L delay))
-        beyond it. The delay is counted in updates of this optimizer: one that is skipped inside
-        `drop_stale` or `picky_sgd` is not counted, so chain these in front instead.
+        Given from memory of the paper; the factors of a late gradient were derived again. The
+        chain above has the learning rate of its delay-adaptive form, as remembered. The delay is
+        counted in updates of this optimizer: one that is skipped inside `drop_stale` or `picky_sgd`
+        is not counted, so chain these in front instead.
 
     Example:
-        Two workers; the second gradient read version 0 as the first did, and comes when the next
-        bucket begins. The first moves the parameters by 1 and then by 1/2, the second by 1 + 1/2:
+        Two workers; the second gradient read version 0 too, and comes when the next bucket begins:
 
         >>> optimizer = ordered_momentum(1.0, 0.5, n_workers=2)
         >>> params = jnp.float32(0.0)
@@ -100,9 +94,6 @@ def ordered_momentum(
         -1.0 1.0
         -2.0 1.0
         -1.0 2.0
-
-    Reference:
-        Shi, Yang, Li 2024, "Ordered momentum for asynchronous SGD", arXiv 2407.19234.
     """
     number("learning_rate", learning_rate, above=0)
     number("momentum", momentum, least=0, below=1)
@@ -156,13 +147,14 @@ def delayed_nesterov(
 ) -> Transformation:
     """Nesterov momentum that is renewed at every N-th arrival and spent in between.
 
-    For servers that step at every worker's pseudo-gradient: momentum that ages with every arrival
-    forgets in a moment what N workers send in turn, and N steps of it in a row go far too far. So m
-    ages once in N arrivals, as if these had come together, and its step is taken once, in shares: c
-    at each of the N - 1 arrivals to come, the rest at once.
+    Momentum that ages with every arrival forgets in a moment what N workers send in turn, and N
+    steps of it in a row go far too far. So m ages once in N arrivals, as if these had come
+    together, and its step is taken once, in shares: c at each of the N - 1 arrivals to come, the
+    rest at once. No extra is needed.
 
-    A complete optimizer: the sign is flipped. It needs no extra. A gradient moves the parameters by
-    learning_rate / every at once, so `every` arrivals together go as far as a step on their mean.
+    A gradient moves the parameters by learning_rate / every at once, so `every` arrivals together
+    go as far as a step on their mean.
+    Source: Liu et al. 2024, arXiv 2401.09135.
 
     Args:
         learning_rate: eta, positive.
@@ -172,17 +164,12 @@ def delayed_nesterov(
         share: c, in [0, 1 / N]: the part of the momentum's step that each of the arrivals between
             takes. 0: all of it is taken with the N-th; 1 / N: in equal parts.
 
-    Returns:
-        An optimizer whose state has the fields `momentum`, `waiting` and `arrivals`.
-
     Note:
         The steps are those of the public code of HALoS (utnslab/halos, src/halos/opt.py), which
-        names this paper as its source. The shares of a momentum sum to 1, N = 1 is Nesterov, and
-        with c = 0 every N-th model is that of Nesterov on means of N gradients.
+        names this paper as its source. With c = 0 every N-th model is that of Nesterov on means.
 
     Example:
-        Two gradients of 1 renew the momentum to 1; half of beta times it goes with the second, the
-        other half with the third:
+        Two gradients of 1 renew the momentum to 1; half of its step goes with the third:
 
         >>> optimizer = delayed_nesterov(1.0, 0.5, every=2, share=0.5)
         >>> params = jnp.float32(0.0)
@@ -193,9 +180,6 @@ def delayed_nesterov(
         -0.5 0.0
         -0.75 1.0
         -0.75 1.0
-
-    Reference:
-        Liu et al. 2024, "Asynchronous local-SGD training for language modeling", arXiv 2401.09135.
     """
     number("learning_rate", learning_rate, above=0)
     number("momentum", momentum, least=0, below=1)
@@ -235,14 +219,9 @@ def delayed_nesterov(
         moves = jax.tree.map(moved, state.momentum, moments, updates)
         waiting = jax.tree.map(emptied, state.waiting, sums)
         arrivals = jnp.where(renews, 0, state.arrivals + 1)
-        return moves, DelayedNesterovState(_cast(moments, state.momentum), waiting, arrivals)
+        return moves, DelayedNesterovState(cast(moments, state.momentum), waiting, arrivals)
 
     return transformation(init, update)
-
-
-def _cast(tree: optax.Updates, model: optax.Updates) -> optax.Updates:
-    """A tree in the dtypes of another."""
-    return jax.tree.map(lambda new, old: new.astype(old.dtype), tree, model)
 
 
 class ClosedLoopState(NamedTuple):
@@ -267,14 +246,12 @@ def closed_loop_momentum(
     """Heavy-ball SGD whose momentum is lowered until, with that of asynchrony, it is as asked for.
 
     A gradient that comes late goes along steps that were meant long ago, which acts like momentum
-    (Mitliagkas, Zhang, Hadjis and Ré 2016, arXiv 1605.09774: with n even workers about 1 - 1/n).
-    The steps that the server took from x_r tell how much there is in all: with a total momentum m
-    they are v_r = m v_{r-1} - eta g, where g is the gradient at x_r. So mu is lowered, below 0 if
-    need be, until what is measured is the momentum that was asked for: the loop of YellowFin, for a
-    given momentum and step size.
-
-    A complete optimizer: the sign is flipped. Every `update` needs the extra `delay` and takes one
-    gradient.
+    (Mitliagkas et al. 2016, arXiv 1605.09774: with n even workers about 1 - 1/n). The steps that
+    the server took from x_r tell how much there is in all: with a total momentum m they are
+    v_r = m v_{r-1} - eta g, where g is the gradient at x_r. So mu is lowered, below 0 if need be,
+    until what is measured is the momentum that was asked for: the loop of YellowFin, for a given
+    momentum and step size. Every `update` needs the extra `delay`. Source: Zhang, Mitliagkas 2019,
+    arXiv 1706.03471.
 
     Args:
         learning_rate: eta, positive.
@@ -285,14 +262,10 @@ def closed_loop_momentum(
             `optax.sgd(learning_rate, momentum)`.
         least: Lowest momentum of its own, in (-1, 0].
 
-    Returns:
-        An optimizer whose state has the fields `own_momentum` and `measured_momentum`.
-
     Note:
         The estimator and the loop are given from memory of YellowFin, and were derived again as
-        above. Entries that did not move at step r - 1 do not vote. Without delays what is measured
-        is the momentum itself, whatever the noise, and nothing changes. The median sorts all
-        parameters once an update.
+        above. Entries that did not move at step r - 1 do not vote. The median sorts all parameters
+        once an update.
 
     Example:
         Without a delay nothing is corrected:
@@ -306,9 +279,6 @@ def closed_loop_momentum(
         -0.5 0.5
         -0.75 0.5
         -0.875 0.5
-
-    Reference:
-        Zhang, Mitliagkas 2019, "YellowFin and the art of momentum tuning", arXiv 1706.03471.
     """
     number("learning_rate", learning_rate, above=0)
     number("momentum", momentum, least=0, below=1)
@@ -377,11 +347,10 @@ def heloco(
 
     For asynchronous DiLoCo on unequal data: the momentum of the server says where training is
     going. Of a late pseudo-gradient D that points away from it the part against it is shortened;
-    one that lies across it is turned towards it and keeps its length.
-
-    A complete optimizer: the sign is flipped. It needs no extra and takes one pseudo-gradient at a
-    time, x_read - x_local or a multiple (`problems.local_steps`). Every leaf has an angle of its
-    own. A leaf whose momentum or pseudo-gradient is zero is left as it is.
+    one that lies across it is turned towards it and keeps its length. No extra is needed; D is
+    x_read - x_local or a multiple (`problems.local_steps`). Every leaf has an angle of its own. A
+    leaf whose momentum or pseudo-gradient is zero is left as it is. Source: Al Asif et al.
+    2026, arXiv 2606.00271.
 
     Args:
         learning_rate: eta, positive. The momentum is an average, so that a constant gradient moves
@@ -395,14 +364,10 @@ def heloco(
         caution: How much less is done where the pseudo-gradient is short beside the momentum, at
             least 0; 0: no less.
 
-    Returns:
-        An optimizer whose state has the field `momentum`, a tree like the parameters.
-
     Note:
         The formulas are those of a public catalogue of optimizers, which cites the paper; the paper
         itself was not to be had. The defaults are this library's. A weight by delay or worker,
-        which the paper lets follow the correction, goes in front here, in a chain: the correction
-        then sees shorter pseudo-gradients, and does less where `caution` is not 0.
+        which the paper lets follow the correction, goes in front here, in a chain.
 
     Example:
         The second pseudo-gradient is opposite to the momentum, and loses a part of its length:
@@ -415,10 +380,6 @@ def heloco(
         ...     print(update.tolist(), state.momentum.tolist())
         [-1.25, -0.0] [0.5, 0.0]
         [0.1875, -0.0] [0.125, 0.0]
-
-    Reference:
-        Al Asif et al. 2026, "HeLoCo: efficient asynchronous low-communication training under data
-        and device heterogeneity", arXiv 2606.00271.
     """
     number("learning_rate", learning_rate, above=0)
     number("momentum", momentum, least=0, below=1)
@@ -457,7 +418,7 @@ def heloco(
         grads = jax.tree.map(corrected, updates, state.momentum)
         moments = jax.tree.map(average, state.momentum, grads)
         moves = jax.tree.map(moved, state.momentum, grads, moments)
-        return moves, HelocoState(_cast(moments, state.momentum))
+        return moves, HelocoState(cast(moments, state.momentum))
 
     return transformation(lambda params: HelocoState(optax.tree.zeros_like(params)), update)
 
@@ -492,20 +453,15 @@ def fadas(
     """FADAS: AMSGrad on a server, whose step shrinks when a delay is extraordinary.
 
     Without bias correction, fed with the mean of the buffered pseudo-gradients of several workers;
-    the delay is the largest of the buffer. Replay it on a trace with `collect=traces.buffered(M)`
-    and `problems.local_steps` for the paper's setting. A complete optimizer: the sign is flipped.
-    Every `update` needs the extra `delay`.
+    the extra `delay` is the largest of the buffer. Replay it on a trace with
+    `collect=traces.buffered(M)` and `problems.local_steps` for the paper's setting. Source: Wang,
+    Wang, Lu, Chen 2024, arXiv 2407.18365.
 
     Args:
-        learning_rate: eta, positive. The bound 1 / delay is absolute: it only bites for a large
-            eta.
+        learning_rate: eta, positive. The bound 1 / delay only bites for a large eta.
         delay_threshold: tau_c, longest delay with a full step, at least 0, in updates.
-        b1: Decay of the first moment, in [0, 1).
-        b2: Decay of the second moment, in [0, 1).
+        b1, b2: Decay of the first and the second moment, in [0, 1).
         epsilon: Added to the root of the second moment, at least 0.
-
-    Returns:
-        An optimizer whose state has the field `last_step_size`.
 
     Example:
         >>> optimizer = fadas(0.5, delay_threshold=2, epsilon=0.0)
@@ -516,10 +472,6 @@ def fadas(
         ...     print(f"{update:.3f} {state.last_step_size:.1f}")
         -0.500 0.5
         -0.269 0.2
-
-    Reference:
-        Wang, Wang, Lu, Chen 2024, "FADAS: towards federated adaptive asynchronous optimization",
-        arXiv 2407.18365.
     """
     number("learning_rate", learning_rate, above=0)
     number("delay_threshold", delay_threshold, least=0, finite=False)

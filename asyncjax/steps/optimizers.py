@@ -30,9 +30,6 @@ def descent(rule: optax.GradientTransformation, *, prox: Prox | None = None) -> 
             one with the field `last_step_size` in its state.
         prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
 
-    Returns:
-        A complete optimizer: the sign is flipped. It needs the extras that the rule needs.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax.steps import box, sun
@@ -60,14 +57,10 @@ def aggregated(
     the age of the oldest row of the table as its `delay`.
 
     Args:
-        rule: A transformation that only rescales, such as `scale_by_adaptive_2(0.5)`; with `prox`,
-            one with the field `last_step_size` in its state.
+        rule: As for `descent`.
         n_workers: Number of workers n, at least 1.
         initial: First rows of the table, with a leading axis n; zeros by default.
-        prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
-
-    Returns:
-        A complete optimizer whose state has the fields `row_ages` and `last_table_delay`.
+        prox: As for `descent`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -78,9 +71,6 @@ def aggregated(
         >>> update, state = optimizer.update(jnp.float32(4.0), state, params, delay=0, worker=1)
         >>> float(update), int(state.last_table_delay)
         (-2.0, 0)
-
-    Reference:
-        Wu et al. 2022, arXiv 2202.08550.
     """
     rule = optimizer("rule", rule)
     step = optax.chain(average_workers(n_workers, initial), rule, optax.scale(-1.0))
@@ -96,13 +86,8 @@ def delay_adaptive_sgd(
     rules see `descent`.
 
     Args:
-        step_size: gamma', as for `scale_by_adaptive_1`.
-        alpha: Share of the free room that a step takes, in (0, 1].
-        max_delay: Longest delay that is served, in updates.
-        prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
-
-    Returns:
-        An optimizer whose state has the fields `last_step_size` and `delay_overflows`.
+        step_size, alpha, max_delay: As for `scale_by_adaptive_1`.
+        prox: As for `descent`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -112,9 +97,6 @@ def delay_adaptive_sgd(
         >>> update, state = optimizer.update(params, state, params, delay=0)
         >>> print(f"{update:.2f}")
         -0.45
-
-    Reference:
-        Wu et al. 2022, arXiv 2202.08550.
     """
     return descent(scale_by_adaptive_1(step_size, alpha, max_delay), prox=prox)
 
@@ -137,15 +119,9 @@ def piag(
     Args:
         step_size: gamma' = h / L with h in (0, 1) and L the root mean square of the workers'
             Lipschitz constants.
-        n_workers: Number of workers n, at least 1.
         alpha: Share of the free room that a step takes, in (0, 1].
         max_delay: Longest age of a row that is served, in updates; about twice the longest delay.
-        initial: First rows of the table, with a leading axis n; zeros by default.
-        prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
-
-    Returns:
-        An optimizer whose state has the fields `last_step_size`, `delay_overflows`, `row_ages` and
-        `last_table_delay`.
+        n_workers, initial, prox: As for `aggregated`.
 
     Note:
         The paper starts from a table full of the gradients at the first parameters: pass them as
@@ -166,9 +142,6 @@ def piag(
         ...     read, params = params, optax.apply_updates(params, updates)
         >>> print(f"{params:.3f}")
         2.000
-
-    Reference:
-        Wu et al. 2022, arXiv 2202.08550.
     """
     rule = scale_by_adaptive_1(step_size, alpha, max_delay)
     return aggregated(rule, n_workers, initial=initial, prox=prox)

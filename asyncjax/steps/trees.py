@@ -37,6 +37,11 @@ def in_dtype(dtype: Any, *values: Any) -> Iterator[jax.Array]:
     return (jnp.asarray(value).astype(dtype) for value in values)
 
 
+def cast(tree: Any, model: Any) -> Any:
+    """A tree in the dtypes of another."""
+    return jax.tree.map(lambda new, old: jnp.asarray(new).astype(old.dtype), tree, model)
+
+
 def scale_tree(updates: optax.Updates, factor: jax.Array) -> optax.Updates:
     """Multiplies every leaf by `factor` and keeps its dtype.
 
@@ -71,14 +76,14 @@ def map_unmasked(function: Callable[..., Any], tree: Any, *trees: Any) -> Any:
     return jax.tree.map(on_leaf, tree, *trees, is_leaf=is_masked)
 
 
-def worker_row(rows: Any, worker: jax.Array) -> Any:
+def row_of(rows: Any, worker: jax.Array) -> Any:
     """The row of a worker; of the nearest one, where a traced worker is out of range."""
     return map_unmasked(
         lambda leaf: leaf.at[worker].get(mode="clip", wrap_negative_indices=False), rows
     )
 
 
-def with_worker_row(rows: Any, worker: jax.Array, row: Any) -> Any:
+def with_row(rows: Any, worker: jax.Array, row: Any) -> Any:
     """The rows with another one for a worker, where there is such a worker."""
 
     def put(leaf: jax.Array, new: ArrayLike) -> jax.Array:

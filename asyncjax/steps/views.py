@@ -5,10 +5,9 @@ r"""Models that change hands: handed out ahead of x, or mixed into x when they c
     distributed_nesterov   v_i <- beta v_i + g,   x <- x - eta v_i,   drift = -eta beta sum_j v_j
     mix_models             x <- (1 - a_t) x + a_t x_worker,     a_t = mixing * weight(delay)
 
-A worker that is handed a model ahead computes where x will be. With the last update as the drift,
-reach = beta is the look-ahead of Nesterov momentum, and reach = the delay to come is SpecTrain's
-weight prediction. The other drift is DANA-Zero: a momentum for every worker, and a model is handed
-out from where all of them will have carried it.
+With the last update as the drift, reach = beta is the look-ahead of Nesterov momentum, and reach =
+the delay to come is SpecTrain's weight prediction. The other drift is DANA-Zero: a model is handed
+out from where the momenta of all workers will have carried it.
 """
 
 from __future__ import annotations
@@ -27,26 +26,18 @@ from asyncjax.checks import whole
 from asyncjax.steps.arguments import delay_weight, late, number, scalar
 from asyncjax.steps.delay_functions import DelayWeight
 from asyncjax.steps.transformation import StepSizeState, Transformation, Updated, transformation
-from asyncjax.steps.trees import (
-    in_dtype,
-    map_unmasked,
-    wide,
-    wide_dtype,
-    with_worker_row,
-    worker_row,
-)
+from asyncjax.steps.trees import cast, in_dtype, map_unmasked, row_of, wide, wide_dtype, with_row
 
 
 def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Params]:
     """Returns the view `(params, opt_state) -> params + reach * drift`.
 
     The drift stands in the optimizer's state: that of `remember_update` or `distributed_nesterov`.
-    For `simulation.Update(..., worker_params=...)`; a loop of one's own calls it after each update
-    and gives out what it returns.
+    For `simulation.Update(..., worker_params=...)`, or to be called after each update. Source:
+    Chen, Yang, Cheng 2018 (SpecTrain), arXiv 1809.02839: w - s eta v.
 
     Args:
-        reach: How many drifts ahead; with `remember_update` the momentum, for the look-ahead of
-            Nesterov, or the delay that is expected, in updates. 0 is the model itself.
+        reach: How many drifts ahead, at least 0; 0 is the model itself.
 
     Example:
         >>> optimizer = optax.chain(optax.sgd(0.5), remember_update())
@@ -56,10 +47,6 @@ def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Pa
         >>> params = optax.apply_updates(params, updates)
         >>> float(params), float(view(params, state))
         (2.5, 1.5)
-
-    Reference:
-        Chen, Yang, Cheng 2018, "Efficient and robust parallel DNN training through model
-        parallelism on multi-GPU platform" (SpecTrain), arXiv 1809.02839: w - s eta v.
     """
     number("reach", reach, least=0)
 
@@ -90,10 +77,7 @@ class RememberUpdateState(NamedTuple):
 def remember_update() -> Transformation:
     """Leaves updates as they are, and keeps the last one, for `look_ahead`.
 
-    Goes last in a chain, where the update is what is added to the parameters. It needs no extra.
-
-    Returns:
-        A transformation whose state has the field `drift`, a tree like the parameters; 0 at first.
+    Goes last in a chain, where the update is what is added to the parameters.
 
     Example:
         >>> rule = remember_update()
@@ -104,10 +88,7 @@ def remember_update() -> Transformation:
 
     def update(updates: optax.Updates, state: RememberUpdateState) -> Updated:
         like("updates", updates, state.drift, "the parameters that init got")
-        drift = jax.tree.map(
-            lambda old, new: jnp.asarray(new).astype(old.dtype), state.drift, updates
-        )
-        return updates, RememberUpdateState(drift)
+        return updates, RememberUpdateState(cast(updates, state.drift))
 
     return transformation(lambda params: RememberUpdateState(optax.tree.zeros_like(params)), update)
 
@@ -126,21 +107,18 @@ def distributed_nesterov(
 ) -> Transformation:
     """DANA-Zero: a momentum for every worker; hand out models with the view `look_ahead()`.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extra `worker`. Before that
-    worker's next gradient arrives the others will move the model by about their momenta, so it
-    computes where these lead.
+    A complete optimizer: the sign is flipped. Every `update` needs the extra `worker`. Memory:
+    n + 2 models. Source: Hakimi, Barkai, Gabel, Schuster 2019, arXiv 1907.11612
+    (DANA-Zero).
 
     Args:
         learning_rate: eta, positive.
         momentum: beta, in [0, 1).
         n_workers: Number of workers n, at least 1.
 
-    Returns:
-        An optimizer whose state has the fields `momenta` and `drift`. Memory: n + 2 models.
-
     Note:
-        The algorithm is given from memory of the paper. What it must hold was checked: with one
-        worker, the models handed out are those of `optax.sgd(eta, beta, nesterov=True)`.
+        From memory of the paper; checked: with one worker, the models handed out are those of
+        `optax.sgd(eta, beta, nesterov=True)`.
 
     Example:
         >>> rule, view = distributed_nesterov(1.0, 0.5, n_workers=2), look_ahead()
@@ -152,10 +130,6 @@ def distributed_nesterov(
         ...     print(float(params), float(view(params, state)))
         -1.0 -1.5
         -2.0 -3.0
-
-    Reference:
-        Hakimi, Barkai, Gabel, Schuster 2019, "Taming momentum in a distributed asynchronous
-        environment", arXiv 1907.11612 (DANA-Zero).
     """
     number("learning_rate", learning_rate, above=0)
     number("momentum", momentum, least=0, below=1)
@@ -185,9 +159,9 @@ def distributed_nesterov(
                 lambda leaf: (-factor * leaf.astype(dtype)).astype(leaf.dtype), tree
             )
 
-        old = worker_row(state.momenta, worker)
+        old = row_of(state.momenta, worker)
         new = jax.tree.map(aged, old, updates)
-        rows = with_worker_row(state.momenta, worker, new)
+        rows = with_row(state.momenta, worker, new)
         total = jax.tree.map(summed, state.total, new, old)
         return times(rate, new), DistributedNesterovState(rows, total, times(rate * decay, total))
 
@@ -207,18 +181,14 @@ def mix_models(
 
     A complete optimizer. Every `update` needs `params` and the extra `delay`; and either the extra
     `worker_params`, the model that the worker delivers, or `local_scale`, with which that model is
-    found from what the worker read: x_worker = read_params - local_scale * updates.
+    found from what the worker read: x_worker = read_params - local_scale * updates. Source: Xie,
+    Koyejo, Gupta 2019, arXiv 1903.03934.
 
     Args:
         mixing: a, in (0, 1].
-        weight: Function of the delay: `polynomial_delay(0.5)`, `hinge_delay(10.0, 4)`; None:
-            constant.
+        weight: Function of the delay, such as `polynomial_delay(0.5)`; None: constant.
         local_scale: How far a pseudo-gradient moved its worker; for `problems.local_steps(...,
-            n_steps=H, step_size=s)` it is H s. Then `read_params` is needed, which
-            `simulation.replay` hands out, and `worker_params` is not.
-
-    Returns:
-        A transformation whose state has the field `last_step_size`, the a that was used.
+            n_steps=H, step_size=s)` it is H s. Then `read_params` is needed, not `worker_params`.
 
     Example:
         >>> from asyncjax.steps import polynomial_delay
@@ -230,9 +200,6 @@ def mix_models(
         ...     print(float(x + update))
         2.0
         3.0
-
-    Reference:
-        Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
     number("mixing", mixing, above=0, most=1)
     if weight is not None:
@@ -252,23 +219,13 @@ def mix_models(
         return map_unmasked(towards, params, delivered), StepSizeState(share)
 
     def update_from_model(
-        updates: optax.Updates,
-        state: StepSizeState,
-        *,
-        params: optax.Params,
-        delay: ArrayLike,
-        worker_params: optax.Params,
+        updates: Any, state: StepSizeState, *, params: Any, delay: ArrayLike, worker_params: Any
     ) -> Updated:
         like("worker_params", worker_params, params, "params")
         return mix(params, worker_params, state, delay)
 
     def update_from_gradient(
-        updates: optax.Updates,
-        state: StepSizeState,
-        *,
-        params: optax.Params,
-        delay: ArrayLike,
-        read_params: optax.Params,
+        updates: Any, state: StepSizeState, *, params: Any, delay: ArrayLike, read_params: Any
     ) -> Updated:
         like("params", params, updates, "the updates")
         like("read_params", read_params, updates, "the updates")
@@ -279,7 +236,7 @@ def mix_models(
 
         return mix(params, map_unmasked(moved, updates, read_params), state, delay)
 
-    return transformation(
-        lambda params: StepSizeState(jnp.zeros((), wide_dtype(params))),
-        update_from_model if local_scale is None else update_from_gradient,
-    )
+    def init(params: optax.Params) -> StepSizeState:
+        return StepSizeState(jnp.zeros((), wide_dtype(params)))
+
+    return transformation(init, update_from_model if local_scale is None else update_from_gradient)

@@ -6,17 +6,16 @@ r"""Tables by worker: the last gradient of each, how old it is, and how long eac
                            h_bar = (1/n) sum_i h[i] when the step began
     scale_by_worker_time   update -> t_w / mean_i(t_i) * update,   t_i = time of one job of worker i
 
-The mean of the last gradients is the aggregation of proximal incremental aggregated gradient. A
-step made from a table uses information as old as the table's oldest row, about twice as old as the
-gradient that has just arrived. A chain cannot change an extra for the transformations behind it, so
-`oldest_delay` is a wrapper.
+The mean of the last gradients is the aggregation of proximal incremental aggregated gradient (Wu et
+al. 2022, arXiv 2202.08550). A step made from a table is as old as its oldest row, about twice as
+old as the gradient that has just arrived. A chain cannot change an extra for the transformations
+behind it, so `oldest_delay` is a wrapper.
 
 Under CA2FL the mean of a step's c is h_bar + mean of (g_i - h_i): what a buffer holds comes from
 the fast; h_bar speaks for all.
 
 Under pure asynchronous dispatch worker i delivers at rate 1 / t_i. With steps in proportion to t_i
-every worker contributes the same total step a unit of time, and a small constant step solves
-min (1/n) sum_i f_i instead of the speed-weighted problem.
+a small constant step solves min (1/n) sum_i f_i instead of the speed-weighted problem.
 """
 
 from __future__ import annotations
@@ -30,33 +29,18 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
+from asyncjax.buffers import rows as tables
 from asyncjax.buffers.arguments import like
-from asyncjax.buffers.rows import (
-    GradientTableState,
-    empty_rows,
-    fitting,
-    gradient_table,
-    mean_row,
-    put_gradient,
-    put_rows,
-)
 from asyncjax.checks import whole, within
 from asyncjax.steps.arguments import number, optimizer, scalar, table_rows
 from asyncjax.steps.transformation import Transformation, Updated, stateless, transformation
-from asyncjax.steps.trees import (
-    in_dtype,
-    map_unmasked,
-    scale_tree,
-    wide_dtype,
-    with_worker_row,
-    worker_row,
-)
+from asyncjax.steps.trees import in_dtype, map_unmasked, row_of, scale_tree, wide_dtype, with_row
 
 
 class AverageWorkersState(NamedTuple):
     """State of `average_workers`."""
 
-    worker_gradients: GradientTableState  # rows: tree of [n_workers, ...], parameters' dtype
+    worker_gradients: tables.GradientTableState  # rows: tree of [n_workers, ...], parameters' dtype
     invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
@@ -64,21 +48,18 @@ def average_workers(n_workers: int, initial: optax.Updates | None = None) -> Tra
     """Puts updates into their worker's row of a table and returns the mean of all rows.
 
     Every `update` needs the extra `worker`: an integer scalar, or a vector of m distinct workers
-    with updates that have a leading axis m, where a worker of -1 is padding. The divisor is always
-    `n_workers`; a row never delivered counts as zero. A traced worker out of range is not written,
-    and is counted in `invalid_extras`.
+    with updates that have a leading axis m, where a worker of -1 is padding. A row never delivered
+    counts as zero. A traced worker out of range is not written, and is counted in `invalid_extras`.
+    Rows have the dtypes of the parameters and are averaged in float32 or wider.
 
     Args:
         n_workers: Number of workers n, at least 1.
-        initial: First rows of the table, a tree like the parameters with a leading axis n: the
-            paper starts from the gradients at the first parameters. By default all rows are zero.
-
-    Returns:
-        A transformation; rows in the dtypes of the parameters, averaged in float32 or wider.
+        initial: First rows, a tree like the parameters with a leading axis n; zeros by default. The
+            paper starts from the gradients at the first parameters.
 
     Note:
-        A rule behind it in a chain that needs `delay` must get the age of the oldest row, not the
-        delay of the gradient that arrived: wrap the chain in `oldest_delay`, or use `piag`.
+        A rule behind it that needs `delay` must get the age of the oldest row: wrap the chain in
+        `oldest_delay`, or use `piag`.
 
     Example:
         >>> mean = average_workers(2)
@@ -89,29 +70,25 @@ def average_workers(n_workers: int, initial: optax.Updates | None = None) -> Tra
         1.0
         3.0
         5.0
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     number("n_workers", n_workers, least=1, integer=True)
     table_rows("initial", initial, n_workers)
 
     def init(params: optax.Params) -> AverageWorkersState:
-        state = gradient_table(whole("n_workers", n_workers)).init(params)
+        state = tables.gradient_table(whole("n_workers", n_workers)).init(params)
         # optax.tree.map_params calls init with a placeholder that has no leaves.
         if initial is not None and jax.tree.leaves(params):
-            like("initial", initial, state.gradient_rows, "the table")
-            rows = map_unmasked(
-                lambda row, given: jnp.array(given, row.dtype), state.gradient_rows, initial
-            )
-            state = GradientTableState(rows)
+            rows = state.gradient_rows
+            like("initial", initial, rows, "the table")
+            rows = map_unmasked(lambda row, leaf: jnp.array(leaf, row.dtype), rows, initial)
+            state = tables.GradientTableState(rows)
         return AverageWorkersState(state)
 
     def update(updates: optax.Updates, state: AverageWorkersState, *, worker: ArrayLike) -> Updated:
-        fitting(state.worker_gradients, jnp.asarray(worker), updates, "updates")
-        table = put_gradient(state.worker_gradients, worker, updates)
+        tables.fitting(state.worker_gradients, jnp.asarray(worker), updates, "updates")
+        table = tables.put_gradient(state.worker_gradients, worker, updates)
         mean = jax.tree.map(
-            lambda row, leaf: row.astype(jnp.result_type(leaf)), mean_row(table), updates
+            lambda row, leaf: row.astype(jnp.result_type(leaf)), tables.mean_row(table), updates
         )
         return mean, AverageWorkersState(table)
 
@@ -122,7 +99,7 @@ def average_workers(n_workers: int, initial: optax.Updates | None = None) -> Tra
     return transformation(init, update, n_workers=length)
 
 
-class OldestDelayState(NamedTuple):
+class AgeState(NamedTuple):
     """State of `oldest_delay`."""
 
     row_ages: jax.Array  # int32[n_workers], updates since each row's parameters, at the next update
@@ -144,9 +121,6 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
             `scale_by_adaptive_1`.
         n_workers: Number of rows, at least 1.
 
-    Returns:
-        A transformation whose state has the fields `row_ages` and `last_table_delay`.
-
     Example:
         >>> rule = oldest_delay(optax.sgd(1.0), n_workers=2)
         >>> params = jnp.float32(0.0)
@@ -158,24 +132,21 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
         1
         2
         3
-
-    Reference:
-        Wu et al. 2022, arXiv 2202.08550.
     """
     number("n_workers", n_workers, least=1, integer=True)
     wrapped = optax.with_extra_args_support(optimizer("inner", inner))
 
-    def init(params: optax.Params) -> OldestDelayState:
+    def init(params: optax.Params) -> AgeState:
         ages = jnp.zeros((whole("n_workers", n_workers),), jnp.int32)
-        return OldestDelayState(ages, jnp.zeros((), jnp.int32), wrapped.init(params))
+        return AgeState(ages, jnp.zeros((), jnp.int32), wrapped.init(params))
 
     def update(
-        updates: optax.Updates,
-        state: OldestDelayState,
+        updates: Any,
+        state: AgeState,
         *,
-        params: optax.Params | None = None,
-        delay: ArrayLike,
-        worker: ArrayLike,
+        params: Any = None,
+        delay: Any,
+        worker: Any,
         **extra: Any,
     ) -> Updated:
         worker = jnp.asarray(worker)
@@ -185,13 +156,13 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
                 f"delay must be one, or one for each worker of shape {worker.shape}, got shape"
                 f" {age.shape}"
             )
-        ages = put_rows(state.row_ages, worker, age)
+        ages = tables.put_rows(state.row_ages, worker, age)
         oldest = jnp.max(ages)
         updates, table_state = wrapped.update(
             updates, state.table_state, params, delay=oldest, worker=worker, **extra
         )
         ages = jnp.minimum(ages, jnp.iinfo(jnp.int32).max - 1) + 1
-        return updates, OldestDelayState(ages, oldest, table_state)
+        return updates, AgeState(ages, oldest, table_state)
 
     return transformation(init, update, n_workers=lambda state: state.row_ages.shape[0])
 
@@ -199,8 +170,7 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
 def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
     """Returns the ages of the oldest row for a whole run, on the host.
 
-    tau_k = max_i (k - s[i]), one arrival an update. As long as each worker's gradients arrive in
-    the order in which they were started, tau_{k+1} <= tau_k + 1.
+    One arrival an update. They are what the rule inside `piag` gets as `delay`.
 
     Args:
         worker: int[K], the worker that delivered update k.
@@ -208,14 +178,11 @@ def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
         n_workers: Number of rows, at least 1.
 
     Returns:
-        NumPy int64[K], what the rule inside `piag` gets as `delay`.
+        NumPy int64[K].
 
     Example:
         >>> table_delays([0, 1, 0, 0], [0, 1, 1, 0], n_workers=2).tolist()
         [0, 1, 2, 3]
-
-    Reference:
-        Wu et al. 2022, arXiv 2202.08550.
     """
     count = whole("n_workers", n_workers)
     worker, delay = np.asarray(worker), np.asarray(delay)
@@ -250,17 +217,16 @@ def ca2fl(n_workers: int) -> Transformation:
 
     For `simulation.Update(..., gradient_transform=...)`, on a trace of `traces.buffered`. Every
     `update` needs the extras `worker` and `place`, how many arrivals entered the same step before.
+    Source: Wang, Cao, Wu, Chen, Chen 2024, "Tackling the data heterogeneity in asynchronous
+    federated learning with cached update calibration" (CA2FL).
 
     Args:
         n_workers: Number of workers n, at least 1.
 
-    Returns:
-        A transformation whose state has the field `cached`. Memory: n + 2 models.
-
     Note:
         The formula agrees with a public program (of the flgo package, not the authors'). As there,
         a worker that delivers twice in a step is corrected the second time by his first. Workers
-        that have not delivered count as 0 in the mean.
+        that have not delivered count as 0 in the mean. Memory: n + 2 models.
 
     Example:
         Two workers in steps of one arrival; the second arrival is worker 1's first:
@@ -273,16 +239,12 @@ def ca2fl(n_workers: int) -> Transformation:
         4.0
         4.0
         4.0
-
-    Reference:
-        Wang, Cao, Wu, Chen, Chen 2024, "Tackling the data heterogeneity in asynchronous federated
-        learning with cached update calibration" (CA2FL).
     """
     count = whole("n_workers", n_workers)
 
     def init(params: optax.Params) -> Ca2flState:
         zero = optax.tree.zeros_like(params)
-        return Ca2flState(empty_rows(params, count), zero, zero)
+        return Ca2flState(tables.empty_rows(params, count), zero, zero)
 
     def update(
         updates: optax.Updates, state: Ca2flState, *, worker: ArrayLike, place: ArrayLike
@@ -299,13 +261,13 @@ def ca2fl(n_workers: int) -> Transformation:
             new, middle, old = in_dtype(dtype, grad, mean, before)
             return (middle + (new - old) / count).astype(mean.dtype)
 
-        old = worker_row(state.cached, worker)
+        old = row_of(state.cached, worker)
         step_mean = jax.tree.map(
             lambda now, then: jnp.where(begins, now, then), state.cached_mean, state.step_mean
         )
         sent = jax.tree.map(corrected, updates, step_mean, old)
         cached_mean = jax.tree.map(moved, state.cached_mean, updates, old)
-        rows = with_worker_row(state.cached, worker, updates)
+        rows = with_row(state.cached, worker, updates)
         return sent, Ca2flState(rows, cached_mean, step_mean)
 
     return transformation(init, update, n_workers=lambda state: count)
@@ -314,27 +276,18 @@ def ca2fl(n_workers: int) -> Transformation:
 def scale_by_worker_time(times: ArrayLike | Sequence[float]) -> Transformation:
     """Multiplies updates by their worker's time over the mean time of all workers.
 
-    Every `update` needs the extra `worker`. It is meant for steps that take one gradient each,
-    under pure dispatch (whoever delivers gets the next job); rules that ask all workers equally
-    often are not biased and need no such factor.
+    Every `update` needs the extra `worker` and takes one gradient, under pure dispatch (whoever
+    delivers gets the next job). The largest factor is max(times) / mean(times): the largest stable
+    step shrinks by it. Source: Rescaled ASGD, 2026, arXiv 2605.13434, as its abstract has it.
 
     Args:
         times: [n], mean time of one job of each worker, in any unit; positive and finite.
-
-    Returns:
-        A transformation whose state only counts invalid workers.
-
-    Note:
-        The largest factor is max(times) / mean(times): the largest stable step shrinks by it.
 
     Example:
         >>> rule = scale_by_worker_time([1.0, 3.0])
         >>> state = rule.init(jnp.float32(0.0))
         >>> [float(rule.update(jnp.float32(1.0), state, worker=i)[0]) for i in (0, 1)]
         [0.5, 1.5]
-
-    Reference:
-        Rescaled asynchronous SGD, 2026, arXiv 2605.13434, as its abstract describes it.
     """
     within("times", times, above=0)
     known = times if isinstance(times, jax.Array) else np.asarray(times, np.float64)
@@ -343,7 +296,7 @@ def scale_by_worker_time(times: ArrayLike | Sequence[float]) -> Transformation:
 
     def scaled(updates: optax.Updates, *, worker: ArrayLike) -> optax.Updates:
         every = jnp.asarray(known, wide_dtype(updates))
-        return scale_tree(updates, worker_row(every, scalar("worker", worker)) / jnp.mean(every))
+        return scale_tree(updates, row_of(every, scalar("worker", worker)) / jnp.mean(every))
 
     return stateless(scaled, n_workers=lambda state: known.shape[0])
 
@@ -366,12 +319,9 @@ def scale_by_measured_time(n_workers: int) -> Transformation:
     Args:
         n_workers: Number of workers n, at least 1.
 
-    Returns:
-        A transformation whose state has the fields `last_delivery` and `deliveries`.
-
     Note:
-        Only for pure dispatch, where workers are never idle, with time counted from the start. In
-        float32, times above 2^24 units lose their fraction. The estimate is this library's.
+        Only for pure dispatch, with time counted from the start. In float32, times above 2^24 units
+        lose their fraction. The estimate is this library's.
 
     Example:
         >>> rule = scale_by_measured_time(2)
@@ -399,7 +349,7 @@ def scale_by_measured_time(n_workers: int) -> Transformation:
         count = state.deliveries.at[worker].add(1, wrap_negative_indices=False)
         every = jnp.where(count > 0, last / jnp.maximum(1, count), now)
         mean = jnp.mean(every)
-        factor = jnp.where(mean > 0, worker_row(every, worker) / jnp.where(mean > 0, mean, 1), 1)
+        factor = jnp.where(mean > 0, row_of(every, worker) / jnp.where(mean > 0, mean, 1), 1)
         return scale_tree(updates, factor), MeasuredTimeState(last, count)
 
     return transformation(init, update, n_workers=lambda state: state.deliveries.shape[0])
