@@ -1,11 +1,12 @@
 """Delay-aware optax transformations: what to do with a gradient that comes late.
 
-Every rule is a `Transformation`: an `optax.GradientTransformationExtraArgs` that takes what it needs
-as a keyword of `update`: `delay` (updates made since the gradient's parameters were read), `worker`
-(who computed it), `read_params` (the parameters it was computed at). A forgotten one is a TypeError
-that names it; what a rule does not need is ignored, so a loop may pass all of them to all. Most
-rules scale gradients or return a step whose sign is still to be flipped; a complete optimizer, such
-as `delay_adaptive_sgd`, says so. `optax.tree.get(state, "last_step_size")` finds a field of a state.
+Every rule is a `Transformation`: an `optax.GradientTransformationExtraArgs` that takes what it
+needs as a keyword of `update`: `delay` (updates made since the gradient's parameters were read),
+`worker` (who computed it), `read_params` (the parameters it was computed at). A forgotten one is a
+TypeError that names it; what a rule does not need is ignored, so a loop may pass all of them to
+all. Most rules scale gradients or return a step whose sign is still to be flipped; a complete
+optimizer, such as `delay_adaptive_sgd`, says so. Fields of a state are found by
+`optax.tree.get(state, "last_step_size")`.
 
 | name | what it does with a late gradient |
 |---|---|

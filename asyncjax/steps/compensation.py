@@ -7,7 +7,8 @@ r"""Correcting a late gradient by how far the model has moved since it was read.
 
 The first two are DC-ASGD: g * g stands for the diagonal of the Hessian. For the third, what makes a
 gradient stale is how far the updates in between went, in units of the usual step c. Where all of
-`delay` steps went the same way the divisor is 1 + delay; where they cancelled it is 1. Error feedback for a delay of one is not here: its sources contradict each other.
+`delay` steps went the same way the divisor is 1 + delay; where they cancelled it is 1. Error
+feedback for a delay of one is not here: its sources contradict each other.
 """
 
 from __future__ import annotations

@@ -36,17 +36,25 @@ _TABLES: ContextVar[list[tuple[str, int]] | None] = ContextVar("tables", default
 
 
 class StepSizeState(NamedTuple):
-    """State of a rule that remembers nothing but the step size it used last."""
+    """State of a rule that remembers nothing but the step size it used last.
 
-    last_step_size: jax.Array  # float[], gamma_k of the last update; float32 or wider
-    # int32[], traced extras out of range so far; None for a rule that needs none
+    Attributes:
+        last_step_size: float[], gamma_k of the last update; float32 or wider.
+        invalid_extras: int32[], traced extras out of range so far; None for a rule that needs none.
+    """
+
+    last_step_size: jax.Array
     invalid_extras: jax.Array | None = None
 
 
 class ExtrasState(NamedTuple):
-    """State of a rule that remembers nothing but how many traced extras were out of range."""
+    """State of a rule that remembers nothing but how many traced extras were out of range.
 
-    invalid_extras: jax.Array | None = None  # int32[], so many so far; None: not counted
+    Attributes:
+        invalid_extras: int32[], so many so far; None: not counted.
+    """
+
+    invalid_extras: jax.Array | None = None
 
 
 def transformation(
