@@ -104,12 +104,11 @@ def scale_by_adaptive_1(
         >>> optimizer = optax.chain(scale_by_adaptive_1(0.5), optax.scale(-1.0))
         >>> params = jnp.array([1.0, 2.0])
         >>> state = optimizer.init(params)
-        >>> for delay in (0, 1, 1):
+        >>> for delay in (0, 1):
         ...     updates, state = optimizer.update(params, state, params, delay=delay)
         ...     print(f"{optax.tree.get(state, 'last_step_size'):.4f}")
         0.4500
         0.0450
-        0.4095
     """
     return scale_by_window(adaptive_1_rule(alpha), step_size, max_delay)
 
@@ -124,8 +123,7 @@ def scale_by_adaptive_2(step_size: ArrayLike, max_delay: int = 4096) -> Transfor
     paper's "<=" is taken with a slack of 1e-12 gamma' (float64) or 5e-7 gamma' (float32).
 
     Args:
-        step_size: gamma' = h / L with h in (0, 1), as for `scale_by_adaptive_1`.
-        max_delay: Longest delay that is served, in updates.
+        step_size, max_delay: As for `scale_by_adaptive_1`.
 
     Example:
         >>> rule = scale_by_adaptive_2(1.0)
@@ -143,15 +141,13 @@ def scale_by_adaptive_2(step_size: ArrayLike, max_delay: int = 4096) -> Transfor
 def scale_by_window(rule: Rule, step_size: ArrayLike, max_delay: int = 4096) -> Transformation:
     """Multiplies updates by gamma' times any function of the room that the window leaves.
 
-    What Adaptive 1 and 2 have in common, for rules of one's own. A rule keeps the principle
-    0 <= gamma_k <= max(0, gamma' - window_k) if it returns at most the room. Every `update` needs
-    the extra `delay`.
+    What Adaptive 1 and 2 have in common, for rules of one's own. A rule keeps the principle if it
+    returns at most the room. Every `update` needs the extra `delay`.
 
     Args:
         rule: Function of (room, delay), a float in [0, 1] and an int32 scalar, that returns the
             relative step gamma_k / gamma'; `room` is max(0, 1 - window_k / gamma').
-        step_size: gamma', as for `scale_by_adaptive_1`.
-        max_delay: As for `scale_by_adaptive_1`.
+        step_size, max_delay: As for `scale_by_adaptive_1`.
 
     Example:
         Half of the room, but never more than 1 / (delay + 1):
@@ -160,12 +156,11 @@ def scale_by_window(rule: Rule, step_size: ArrayLike, max_delay: int = 4096) -> 
         ...     lambda room, delay: jnp.minimum(room / 2, 1 / (delay + 1)), 1.0, max_delay=8
         ... )
         >>> state = cautious.init(jnp.float32(0.0))
-        >>> for delay in (0, 1, 1):
+        >>> for delay in (0, 1):
         ...     update, state = cautious.update(jnp.float32(1.0), state, delay=delay)
         ...     print(float(update))
         0.5
         0.25
-        0.375
     """
     example, words = (jnp.float32(1), jnp.int32(1)), "a function of (room, delay)"
     function_of("rule", rule, words, *example, gives_number=True)

@@ -142,15 +142,11 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
     """Returns an aggregate of the means of buckets; worker i is in bucket i mod n_buckets.
 
     A bad worker spoils one bucket however often it delivers. A bucket that has nothing is not
-    present.
+    present. (BASGD steps when every bucket has something; here the trace says when.)
 
     Args:
         n_buckets: B, at least 1. 1 is the mean; as many as workers, the means of each.
         inner: What is made of the buckets' means, such as `median()`. It is handed extras None.
-
-    Note:
-        BASGD steps when every bucket has something; here the collection rule of the trace says when
-        the server steps.
 
     Example:
         >>> from types import SimpleNamespace

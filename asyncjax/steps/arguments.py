@@ -60,14 +60,7 @@ def optimizer(name: str, value: Any) -> Any:
 
 
 def function_of(name: str, value: Any, words: str, *examples: Any, gives_number: bool) -> Any:
-    """Reads a function that gives one number, or a tree; it is tried on abstract examples.
-
-    Example:
-        >>> function_of("weight", lambda late: None, "a function", 1.0, gives_number=True)
-        Traceback (most recent call last):
-        ...
-        ValueError: weight must return one number, got None
-    """
+    """Reads a function that gives one number, or a tree; it is tried on abstract examples."""
     function(name, value, words)
     try:
         inspect.signature(value).bind(*examples)
@@ -141,12 +134,7 @@ def late(delay: ArrayLike, dtype: Any) -> jax.Array:
 
 
 def leaf_delays(delay: Any, params: Any) -> Any:
-    """Gives every leaf of the parameters its delay.
-
-    Example:
-        >>> leaf_delays({"a": 1, "b": 2}, {"a": {"w": 0.5, "v": 1.5}, "b": 2.5})
-        {'a': {'v': 1, 'w': 1}, 'b': 2}
-    """
+    """Gives every leaf of the parameters its delay."""
     if not jax.tree.leaves(params):  # optax.tree.map_params calls with a placeholder
         return params
     try:

@@ -72,12 +72,10 @@ def compensate_delay_adaptively(
     Adds strength / sqrt(s + epsilon) * g * g * (params - read_params) elementwise, where s is the
     moving average of g * g, this gradient's included.
 
-    The average starts at 0, so s is at least (1 - decay) * g * g, and the correction at most
-    strength / sqrt(1 - decay) * |params - read_params| times the gradient: 8.9 times with the
-    paper's numbers, which are the defaults. Where a parameter moves by more than 0.11 within a
-    delay, a correction may then turn the gradient around, and the rule overflow within some dozens
-    of updates. A smaller strength, a smaller decay or smaller steps keep it from that. Source:
-    Zheng et al. 2017 (DC-ASGD-a).
+    The average starts at 0, so the correction is at most strength / sqrt(1 - decay) *
+    |params - read_params| times the gradient: 8.9 times with the defaults, the paper's numbers.
+    Where a parameter moves by more than 0.11 within a delay a correction may then turn the gradient
+    around, and the rule overflow. Source: Zheng et al. 2017 (DC-ASGD-a).
 
     Args:
         strength: Weight of the correction, at least 0; 0 is the identity.
@@ -129,9 +127,8 @@ def gap_aware(
 ) -> Transformation:
     """Divides gradients by 1 + the distance from where they were taken, in usual steps of `inner`.
 
-    Every `update` needs `params` and the extra `read_params`, the parameters that the worker read.
-    All extras reach `inner`. Every parameter has a divisor of its own; before the first step it is
-    1. Source: Barkai, Hakimi, Schuster 2020, "Gap-aware
+    Every `update` needs `params` and the extra `read_params`; all extras reach `inner`. Before the
+    first step the divisor is 1. Source: Barkai, Hakimi, Schuster 2020, "Gap-aware
     mitigation of gradient staleness", arXiv 1909.10802.
 
     Args:

@@ -82,18 +82,6 @@ def delay_gradients(
         0.0
         1.0
         2.0
-
-        Any loop with delays drawn from 0 .. 8, and steps that adapt to them:
-
-        >>> from asyncjax.steps import delay_adaptive_sgd
-        >>> optimizer = delay_gradients(8, delay_adaptive_sgd(0.5), key=jax.random.key(0))
-        >>> params = jnp.array([1.0, -2.0])
-        >>> state = optimizer.init(params)
-        >>> for _ in range(150):
-        ...     updates, state = optimizer.update(params, state, params)  # gradient of ||x||^2 / 2
-        ...     params = optax.apply_updates(params, updates)
-        >>> bool(jnp.abs(params).max() < 1e-3)
-        True
     """
     _check(delay, key, probabilities)
     keep_params = None if keep_params is None else flag("keep_params", keep_params)

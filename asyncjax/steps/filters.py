@@ -63,9 +63,8 @@ def drop_stale(
         inner: Transformation that sees only the gradients that are kept.
 
     Note:
-        Around an adaptive rule, a dropped gradient is no update for its history; if the version
-        counter behind `delay` counts it, windows are too long, never too short. Put `proximal`
-        inside the wrapper: around it, a dropped gradient would still move the parameters.
+        Put `proximal` inside the wrapper: around it, a dropped gradient would still move the
+        parameters. Around an adaptive rule, a dropped gradient is no update for its history.
 
     Example:
         >>> optimizer = drop_stale(4, optax.sgd(0.5))
@@ -90,10 +89,9 @@ def picky_sgd(
 ) -> Transformation:
     """Drops every gradient that was taken farther than a radius from where the parameters are now.
 
-    A gradient may be late and still be good, if nothing has moved meanwhile. Alone a filter, with
-    `inner` a wrapper, as `drop_stale`. Every `update` needs `params` and the extra `read_params`.
-    Source: Cohen, Daniely, Drori, Koren, Schain 2021, "Asynchronous stochastic optimization robust
-    to arbitrary delays" (Picky SGD).
+    Alone a filter, with `inner` a wrapper, as `drop_stale`. Every `update` needs `params` and the
+    extra `read_params`. Source: Cohen, Daniely, Drori, Koren, Schain 2021, "Asynchronous stochastic
+    optimization robust to arbitrary delays" (Picky SGD).
 
     Args:
         radius: Largest Euclidean distance over the whole tree that is kept, at least 0.
@@ -248,19 +246,16 @@ def kardam(
         frequency: Whether the second filter is there too.
 
     Note:
-        The first filter is that of the authors' template program. There the quantile is 2/3, which
-        is (n - f) / n for the largest f; with m workers known it is here the ceil((n - f) m / n)-th
-        smallest of theirs. The program scales a worker's own gradients by step size and dampening
-        before they are compared and the arrival not; here neither is. It has no second filter: that
-        is recalled, and agrees with a public program that follows the paper; another one lets a
-        worker come f times.
+        The first filter is that of the authors' template program, with two differences. There the
+        quantile is 2/3, which is (n - f) / n for the largest f, and a worker's own gradients are
+        scaled by step size and dampening before they are compared. It has no second filter: that is
+        recalled, and agrees with a public program; another one lets a worker come f times.
 
         Dampening by 1 / (1 + delay), or by exp(-0.2 delay), is a rule behind it in a chain:
         `scale_by_staleness("polynomial", exponent=1.0)`, or `scale_by_delay(cgad(0.2, inf), 1.0)`.
 
-        Of honest arrivals many are dropped too (Xie et al. 2020 and Yang and Li 2021 found the
-        same; of ten workers of one speed about three in four). And an adversary who lies from his
-        first gradient on passes with it, as nothing is known yet.
+        Of honest arrivals many are dropped too: of ten workers of one speed about three in four.
+        And an adversary who lies from his first gradient on passes with it.
 
     Example:
         Worker 3 flips signs from his second gradient on:

@@ -1,29 +1,31 @@
 r"""Momentum that knows of delays: complete optimizers, which flip the sign and take one gradient.
 
-ordered_momentum       b(t) = ceil(t / K),   t = 0, 1, ...  updates made before this one
-    b(t) > b(t - 1):   x <- x - beta u,   u <- beta u                   (a new bucket begins)
-    a = b(t) - b(s):   u <- u + beta^a eta g,                          s = t - delay
-                       x <- x - (1 + beta + ... + beta^a) eta g
+    ordered_momentum       b(t) = ceil(t / K),   t = 0, 1, ...  updates made before this one
+        b(t) > b(t - 1):   x <- x - beta u,   u <- beta u                   (a new bucket begins)
+        a = b(t) - b(s):   u <- u + beta^a eta g,                          s = t - delay
+                           x <- x - (1 + beta + ... + beta^a) eta g
 
-delayed_nesterov       s <- s + g                                          (every arrival)
-    N-th:              m <- beta m + s / N,  s <- 0,
-                       x <- x - eta (g / N + (1 - (N - 1) c) beta m)
-    others:            x <- x - eta (g / N + c beta m)
+    delayed_nesterov       s <- s + g                                          (every arrival)
+        N-th:              m <- beta m + s / N,  s <- 0,
+                           x <- x - eta (g / N + (1 - (N - 1) c) beta m)
+        others:            x <- x - eta (g / N + c beta m)
 
-closed_loop_momentum   v_t = mu_t v_{t-1} - eta g_t,    x_{t+1} = x_t + v_t,    g_t taken at x_r
-                       measured = median over entries of (v_r + eta g_t) / v_{r-1},  r = t - delay
-                       mu_{t+1} = clip(mu_t + gain (momentum - measured), least, momentum)
+    closed_loop_momentum   v_t = mu_t v_{t-1} - eta g_t,    x_{t+1} = x_t + v_t,    g_t taken at x_r
+                           measured = median over entries of (v_r + eta g_t) / v_{r-1}
+                           mu_{t+1} = clip(mu_t + gain (momentum - measured), least, momentum),   r = t - delay
 
-heloco                 u = D / ||D||,  v = m / ||m||,  a = <u, v>,                     each leaf
-                       w = ||D|| / (||D|| + caution ||m||)
-    a >= keep          G = D
-    0 <= a < keep      G = ||D|| h / ||h||,  h = (1 - l) u + l v,  l = min(1, turn (1 - a) w)
-    a < 0              G = D - b a ||D|| v,  b = min(most, -shrink a w)
-                       m <- beta m + (1 - beta) G,     x <- x - eta (G + beta m)
+    heloco                 u = D / ||D||,  v = m / ||m||,  a = <u, v>,                     each leaf
+                           w = ||D|| / (||D|| + caution ||m||)
+        a >= keep          G = D
+        0 <= a < keep      G = ||D|| h / ||h||,  h = (1 - l) u + l v,  l = min(1, turn (1 - a) w)
+        a < 0              G = D - b a ||D|| v,  b = min(most, -shrink a w)
+                           m <- beta m + (1 - beta) G,     x <- x - eta (G + beta m)
 
-fadas                  m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2,   h <- max(h, v)
-                       x <- x - eta_t m / (sqrt(h) + eps)
-                       eta_t = eta if delay <= tau_c else min(eta, 1 / delay)
+    fadas                  m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2,   h <- max(h, v)
+                           x <- x - eta_t m / (sqrt(h) + eps)
+                           eta_t = eta if delay <= tau_c else min(eta, 1 / delay)
+
+Here g is the gradient that arrives, late by `delay` updates, and D a pseudo-gradient.
 """
 
 from __future__ import annotations
@@ -59,11 +61,10 @@ def ordered_momentum(
 ) -> Transformation:
     """OrMo: a late gradient enters as if it had come with the others of its time.
 
-    Gradients lie in buckets by the version of the model that they were taken at: those of version
-    0, of versions 1..K, K + 1..2K and so on; with K workers of one job each, K gradients. Momentum
-    ages once a bucket, and a gradient that is a buckets late gets the share that it would have by
-    now: so u and x are at any time those of heavy-ball SGD that takes a bucket a step, with what
-    has arrived of each.
+    Gradients lie in buckets by the version that they were taken at: 0, 1..K, K + 1..2K and so on.
+    Momentum ages once a bucket, and a gradient that is a buckets late gets the share that it would
+    have by now: so u and x are at any time those of heavy-ball SGD that takes a bucket a step, with
+    what has arrived of each.
 
     Every `update` needs the extra `delay`. The rule is linear in the gradients, so any rule for
     step sizes may go in front of it, with a `learning_rate` of 1 behind a whole step size:
@@ -71,16 +72,13 @@ def ordered_momentum(
     ordered_momentum(1.0, beta, n))`. Source: Shi, Yang, Li 2024, arXiv 2407.19234.
 
     Args:
-        learning_rate: eta, positive. As in heavy-ball SGD, a gradient moves the parameters by
-            eta / (1 - beta) in the end.
+        learning_rate: eta, positive; a gradient moves x by eta / (1 - beta) in the end.
         momentum: beta, in [0, 1); 0 is plain SGD.
         n_workers: K, the number of workers, at least 1: how many updates make a bucket.
 
     Note:
-        Given from memory of the paper; the factors of a late gradient were derived again. The
-        chain above has the learning rate of its delay-adaptive form, as remembered. The delay is
-        counted in updates of this optimizer: one that is skipped inside `drop_stale` or `picky_sgd`
-        is not counted, so chain these in front instead.
+        From memory of the paper; the factors of a late gradient were derived again. The delay is
+        counted in updates of this optimizer: chain `drop_stale` or `picky_sgd` in front of it.
 
     Example:
         Two workers; the second gradient read version 0 too, and comes when the next bucket begins:
@@ -88,12 +86,11 @@ def ordered_momentum(
         >>> optimizer = ordered_momentum(1.0, 0.5, n_workers=2)
         >>> params = jnp.float32(0.0)
         >>> state = optimizer.init(params)
-        >>> for delay in (0, 1, 0):
+        >>> for delay in (0, 1):
         ...     update, state = optimizer.update(jnp.float32(1.0), state, params, delay=delay)
         ...     print(float(update), float(state.momentum))
         -1.0 1.0
         -2.0 1.0
-        -1.0 2.0
     """
     number("learning_rate", learning_rate, above=0)
     number("momentum", momentum, least=0, below=1)
@@ -152,8 +149,7 @@ def delayed_nesterov(
     together, and its step is taken once, in shares: c at each of the N - 1 arrivals to come, the
     rest at once. No extra is needed.
 
-    A gradient moves the parameters by learning_rate / every at once, so `every` arrivals together
-    go as far as a step on their mean.
+    A gradient goes in with learning_rate / every, so N arrivals go as far as a step on their mean.
     Source: Liu et al. 2024, arXiv 2401.09135.
 
     Args:
@@ -161,8 +157,7 @@ def delayed_nesterov(
         momentum: beta, in [0, 1).
         every: N, at least 1: how many arrivals renew the momentum; usually the number of workers.
             1 is Nesterov momentum as `optax.sgd(learning_rate, momentum, nesterov=True)` has it.
-        share: c, in [0, 1 / N]: the part of the momentum's step that each of the arrivals between
-            takes. 0: all of it is taken with the N-th; 1 / N: in equal parts.
+        share: c, in [0, 1 / N]: the part of the momentum's step that each arrival between takes.
 
     Note:
         The steps are those of the public code of HALoS (utnslab/halos, src/halos/opt.py), which
@@ -258,14 +253,12 @@ def closed_loop_momentum(
         momentum: What the momentum is to be in all, in [0, 1).
         max_delay: Longest delay at which something is measured, at least 0, static: max_delay + 2
             steps are kept, each as large as the parameters.
-        gain: How much of the difference is corrected at an update, in [0, 1]; 0 is heavy-ball SGD,
-            `optax.sgd(learning_rate, momentum)`.
+        gain: How much of the difference is corrected at an update, in [0, 1]; 0 is heavy-ball SGD.
         least: Lowest momentum of its own, in (-1, 0].
 
     Note:
-        The estimator and the loop are given from memory of YellowFin, and were derived again as
-        above. Entries that did not move at step r - 1 do not vote. The median sorts all parameters
-        once an update.
+        From memory of YellowFin, and derived again as above. Entries that did not move at step
+        r - 1 do not vote. The median sorts all parameters once an update.
 
     Example:
         Without a delay nothing is corrected:
@@ -345,32 +338,28 @@ def heloco(
 ) -> Transformation:
     """HeLoCo: Nesterov momentum for pseudo-gradients, each corrected by its angle to the momentum.
 
-    For asynchronous DiLoCo on unequal data: the momentum of the server says where training is
-    going. Of a late pseudo-gradient D that points away from it the part against it is shortened;
-    one that lies across it is turned towards it and keeps its length. No extra is needed; D is
+    For asynchronous DiLoCo on unequal data. Of a late pseudo-gradient D the part against the
+    momentum is shortened; one that lies across it is turned towards it and keeps its length. D is
     x_read - x_local or a multiple (`problems.local_steps`). Every leaf has an angle of its own. A
     leaf whose momentum or pseudo-gradient is zero is left as it is. Source: Al Asif et al.
     2026, arXiv 2606.00271.
 
     Args:
-        learning_rate: eta, positive. The momentum is an average, so that a constant gradient moves
-            the parameters by (1 + beta) eta in the end.
+        learning_rate: eta, positive; a constant gradient moves x by (1 + beta) eta in the end.
         momentum: beta, in [0, 1).
-        keep: Least cosine at which a leaf is left alone, in [-1, 1]; -1: always, which is Nesterov
-            momentum.
+        keep: Least cosine at which a leaf is left alone, in [-1, 1]; -1 is Nesterov momentum.
         turn: How far leaves with a cosine of 0 .. `keep` are turned, at least 0; 0: not.
         shrink: How much of the part against the momentum is removed, at least 0; 0: nothing.
         most: Largest share of that part that is removed, in [0, 1].
-        caution: How much less is done where the pseudo-gradient is short beside the momentum, at
-            least 0; 0: no less.
+        caution: How much less is done where D is short beside the momentum, at least 0.
 
     Note:
-        The formulas are those of a public catalogue of optimizers, which cites the paper; the paper
-        itself was not to be had. The defaults are this library's. A weight by delay or worker,
-        which the paper lets follow the correction, goes in front here, in a chain.
+        The formulas are those of a public catalogue of optimizers, which cites the paper. The
+        defaults are this library's. A weight by delay or worker, which the paper lets follow the
+        correction, goes in front here, in a chain.
 
     Example:
-        The second pseudo-gradient is opposite to the momentum, and loses a part of its length:
+        The second one is opposite to the momentum, and loses a part of its length:
 
         >>> optimizer = heloco(1.0, 0.5, caution=0.0, most=0.75)
         >>> params = jnp.zeros(2)

@@ -3,11 +3,9 @@ r"""Complete optimizers from a step-size rule: plain, proximal, aggregated.
     descent      x <- prox_{gamma R}(x - gamma g)
     aggregated   g[w] <- gradient of worker w;    x <- prox_{gamma R}(x - gamma (1/n) sum_i g[i])
 
-gamma is what the rule leaves in `last_step_size`; behind `aggregated` the rule sees the age of the
-oldest row. With Adaptive 1 these are `delay_adaptive_sgd` and `piag`, proximal incremental
-aggregated gradient (Wu, Magnússon, Feyzmahdavian and Johansson 2022,
-"Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550); with `sun`
-or `worst_case`, what they are compared with.
+gamma is what the rule leaves in `last_step_size`. With Adaptive 1 these are `delay_adaptive_sgd`
+and `piag`, proximal incremental aggregated gradient (Wu, Magnússon, Feyzmahdavian, Johansson 2022,
+"Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550). All flip the sign.
 """
 
 from __future__ import annotations
@@ -35,10 +33,9 @@ def descent(rule: optax.GradientTransformation, *, prox: Prox | None = None) -> 
         >>> from asyncjax.steps import box, sun
         >>> optimizer = descent(sun(1.0, max_delay=2), prox=box(0.0, 1.0))
         >>> params = jnp.array([0.5, 0.5])
-        >>> grads = jnp.array([2.0, 0.5])
-        >>> updates, _ = optimizer.update(grads, optimizer.init(params), params)
-        >>> [f"{entry:.2f}" for entry in params + updates]
-        ['0.00', '0.30']
+        >>> updates, _ = optimizer.update(4.0 * params, optimizer.init(params), params)
+        >>> (params + updates).tolist()
+        [0.0, 0.0]
     """
     step = optax.with_extra_args_support(optax.chain(optimizer("rule", rule), optax.scale(-1.0)))
     return step if prox is None else proximal(step, prox)
@@ -82,8 +79,7 @@ def delay_adaptive_sgd(
 ) -> Transformation:
     """Gradient descent with the step sizes Adaptive 1, for gradients that come late.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extra `delay`. For other
-    rules see `descent`.
+    Every `update` needs the extra `delay`. For other rules see `descent`.
 
     Args:
         step_size, alpha, max_delay: As for `scale_by_adaptive_1`.
@@ -112,36 +108,22 @@ def piag(
 ) -> Transformation:
     """Proximal incremental aggregated gradient with the step sizes Adaptive 1.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extras `delay` and `worker`
-    of the gradient that arrived; the age of the oldest row, which the step size depends on, is
-    found from them. For other rules see `aggregated`.
+    Every `update` needs the extras `delay` and `worker`. For other rules see `aggregated`.
 
     Args:
         step_size: gamma' = h / L with h in (0, 1) and L the root mean square of the workers'
             Lipschitz constants.
         alpha: Share of the free room that a step takes, in (0, 1].
         max_delay: Longest age of a row that is served, in updates; about twice the longest delay.
-        n_workers, initial, prox: As for `aggregated`.
-
-    Note:
-        The paper starts from a table full of the gradients at the first parameters: pass them as
-        `initial`. From zeros, the first n updates see the mean of the rows delivered so far.
+        n_workers, initial, prox: As for `aggregated`; the paper starts from the gradients at the
+            first parameters.
 
     Example:
-        Two workers whose losses (x - 1)^2 / 2 and (x - 3)^2 / 2 have their mean's minimum at 2:
-
         >>> import jax.numpy as jnp
-        >>> optimizer = piag(0.9, n_workers=2, max_delay=16)
-        >>> params = read = jnp.float32(0.0)
-        >>> state = optimizer.init(params)
-        >>> for k in range(100):
-        ...     worker, target = k % 2, (1.0, 3.0)[k % 2]
-        ...     updates, state = optimizer.update(
-        ...         read - target, state, params, delay=min(k, 1), worker=worker
-        ...     )
-        ...     read, params = params, optax.apply_updates(params, updates)
-        >>> print(f"{params:.3f}")
-        2.000
+        >>> optimizer = piag(1.0, n_workers=2, alpha=0.5, max_delay=16)
+        >>> state = optimizer.init(jnp.float32(0.0))
+        >>> float(optimizer.update(jnp.float32(4.0), state, delay=0, worker=1)[0])
+        -1.0
     """
     rule = scale_by_adaptive_1(step_size, alpha, max_delay)
     return aggregated(rule, n_workers, initial=initial, prox=prox)

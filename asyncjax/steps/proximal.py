@@ -145,8 +145,7 @@ def elastic_net(l1_strength: ArrayLike, l2_strength: ArrayLike) -> Prox:
     Source: Zou, Hastie 2005, "Regularization and variable selection via the elastic net".
 
     Args:
-        l1_strength: Weight of the sum of absolute values, at least 0.
-        l2_strength: Weight of half the sum of squares, at least 0.
+        l1_strength, l2_strength: Weights of the two regularizers, at least 0.
 
     Example:
         >>> elastic_net(2.0, 2.0)(jnp.array([-3.0, 0.5, 2.0]), 0.5).tolist()

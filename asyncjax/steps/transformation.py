@@ -66,6 +66,8 @@ def transformation(
 ) -> Transformation:
     """Makes an optax transformation of `init` and `update(updates, state, *, extras)`.
 
+    What is made swallows every keyword that `update` does not name.
+
     Args:
         init: `(params) -> state`.
         update: `(updates, state, *, ...) -> (updates, state)`; what it needs (`delay`, `worker`,
@@ -73,9 +75,6 @@ def transformation(
         kind: The class of the state, or classes; None: what `update` says that it is.
         n_workers: `(state) -> n`, how many workers there are, where `worker` is needed; None: not
             known.
-
-    Returns:
-        The transformation; its update swallows every keyword that `update` does not name.
 
     Example:
         >>> def update(updates, state, *, delay):
@@ -127,7 +126,7 @@ def transformation(
 def worker_tables(
     rule: optax.GradientTransformation, params: optax.Params
 ) -> list[tuple[str, int]]:
-    """The tables by worker of a rule and of all rules inside it: whose, and for how many workers.
+    """Returns the tables by worker of a rule and of all inside it: whose, for how many workers.
 
     Nothing is computed: the state is begun in the abstract, and each rule that has `n_workers`
     tells how many it is made for. Rules that are not made by `transformation` tell nothing.
@@ -135,9 +134,6 @@ def worker_tables(
     Args:
         rule: An optax transformation, such as a chain.
         params: A model that it may be of.
-
-    Returns:
-        A pair for each table.
 
     Example:
         >>> def halved(updates, *, worker):
@@ -167,9 +163,6 @@ def stateless(
         change: The formula; what it needs is a keyword without default.
         n_workers: As in `transformation`.
 
-    Returns:
-        The transformation.
-
     Example:
         >>> half = stateless(lambda updates, *, delay: updates / (1.0 + delay))
         >>> half.update(1.0, half.init(0.0), delay=1)[0]
@@ -196,9 +189,6 @@ def scaled_by(step: Callable[..., jax.Array]) -> Transformation:
 
     Args:
         step: The step size; what it needs is a keyword without default.
-
-    Returns:
-        The transformation.
 
     Example:
         >>> half = scaled_by(lambda dtype: jnp.asarray(0.5, dtype))

@@ -43,12 +43,7 @@ def cast(tree: Any, model: Any) -> Any:
 
 
 def scale_tree(updates: optax.Updates, factor: jax.Array) -> optax.Updates:
-    """Multiplies every leaf by `factor` and keeps its dtype.
-
-    Example:
-        >>> scale_tree(jnp.array([1.0, jnp.inf]), jnp.float32(0.0)).tolist()
-        [0.0, 0.0]
-    """
+    """Multiplies every leaf by `factor` and keeps its dtype."""
 
     def scaled(leaf: ArrayLike) -> jax.Array:
         leaf = jnp.asarray(leaf)
@@ -60,12 +55,7 @@ def scale_tree(updates: optax.Updates, factor: jax.Array) -> optax.Updates:
 
 
 def map_unmasked(function: Callable[..., Any], tree: Any, *trees: Any) -> Any:
-    """Maps over the leaves that `optax.masked` lets through; the other trees may be whole.
-
-    Example:
-        >>> map_unmasked(max, {"a": 1, "b": optax.MaskedNode()}, {"a": 2, "b": 5})
-        {'a': 2, 'b': MaskedNode()}
-    """
+    """Maps over the leaves that `optax.masked` lets through; the other trees may be whole."""
 
     def is_masked(node: Any) -> bool:
         return isinstance(node, optax.MaskedNode)

@@ -32,9 +32,9 @@ from asyncjax.steps.trees import cast, in_dtype, map_unmasked, row_of, wide, wid
 def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Params]:
     """Returns the view `(params, opt_state) -> params + reach * drift`.
 
-    The drift stands in the optimizer's state: that of `remember_update` or `distributed_nesterov`.
-    For `simulation.Update(..., worker_params=...)`, or to be called after each update. Source:
-    Chen, Yang, Cheng 2018 (SpecTrain), arXiv 1809.02839: w - s eta v.
+    The drift stands in the state of `remember_update` or `distributed_nesterov`. For
+    `simulation.Update(..., worker_params=...)`, or to be called after each update. Source: Chen,
+    Yang, Cheng 2018 (SpecTrain), arXiv 1809.02839: w - s eta v.
 
     Args:
         reach: How many drifts ahead, at least 0; 0 is the model itself.
@@ -77,7 +77,7 @@ class RememberUpdateState(NamedTuple):
 def remember_update() -> Transformation:
     """Leaves updates as they are, and keeps the last one, for `look_ahead`.
 
-    Goes last in a chain, where the update is what is added to the parameters.
+    Goes last in a chain.
 
     Example:
         >>> rule = remember_update()
@@ -176,10 +176,8 @@ def mix_models(
 ) -> Transformation:
     """FedAsync: moves the parameters towards the worker's, the less the later these come.
 
-    Update = a (x_worker - x), a = mixing * weight(delay). It is no rescaled gradient: what the
-    server did meanwhile is mixed away too.
-
-    A complete optimizer. Every `update` needs `params` and the extra `delay`; and either the extra
+    It is no rescaled gradient: what the server did meanwhile is mixed away too. A complete
+    optimizer. Every `update` needs `params` and the extra `delay`; and either the extra
     `worker_params`, the model that the worker delivers, or `local_scale`, with which that model is
     found from what the worker read: x_worker = read_params - local_scale * updates. Source: Xie,
     Koyejo, Gupta 2019, arXiv 1903.03934.

@@ -11,11 +11,9 @@ al. 2022, arXiv 2202.08550). A step made from a table is as old as its oldest ro
 old as the gradient that has just arrived. A chain cannot change an extra for the transformations
 behind it, so `oldest_delay` is a wrapper.
 
-Under CA2FL the mean of a step's c is h_bar + mean of (g_i - h_i): what a buffer holds comes from
-the fast; h_bar speaks for all.
-
-Under pure asynchronous dispatch worker i delivers at rate 1 / t_i. With steps in proportion to t_i
-a small constant step solves min (1/n) sum_i f_i instead of the speed-weighted problem.
+What a buffer holds comes from the fast; in CA2FL h_bar speaks for all. Worker i delivers at rate
+1 / t_i, so with steps in proportion to t_i a small constant step solves min (1/n) sum_i f_i instead
+of the speed-weighted problem.
 """
 
 from __future__ import annotations
@@ -64,12 +62,11 @@ def average_workers(n_workers: int, initial: optax.Updates | None = None) -> Tra
     Example:
         >>> mean = average_workers(2)
         >>> state = mean.init(jnp.float32(0.0))
-        >>> for worker, grad in ((0, 2.0), (1, 4.0), (0, 6.0)):
+        >>> for worker, grad in ((0, 2.0), (1, 4.0)):
         ...     update, state = mean.update(jnp.float32(grad), state, worker=worker)
         ...     print(float(update))
         1.0
         3.0
-        5.0
     """
     number("n_workers", n_workers, least=1, integer=True)
     table_rows("initial", initial, n_workers)
@@ -111,10 +108,9 @@ class AgeState(NamedTuple):
 def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transformation:
     """Gives `inner` the age of the oldest row of a table as `delay`, instead of the arrival's own.
 
-    Every `update` needs the extras `delay` and `worker` of the gradients that arrived (scalars, or
-    vectors of m distinct workers; one delay may serve several workers). All other extras, and
-    `worker`, reach `inner` unchanged. If a worker dies, its row ages without bound: watch
-    `last_table_delay`. A traced value out of range is counted in `invalid_extras`.
+    Every `update` needs the extras `delay` and `worker` (scalars, or vectors of m distinct workers;
+    one delay may serve several workers). All other extras, and `worker`, reach `inner` unchanged.
+    If a worker dies, its row ages without bound: watch `last_table_delay`.
 
     Args:
         inner: Transformation that takes a `delay`, such as a chain of `average_workers` and
@@ -125,13 +121,10 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
         >>> rule = oldest_delay(optax.sgd(1.0), n_workers=2)
         >>> params = jnp.float32(0.0)
         >>> state = rule.init(params)
-        >>> for worker, delay in ((0, 0), (1, 1), (0, 1), (0, 0)):
+        >>> for worker, delay in ((0, 0), (1, 1), (0, 1)):
         ...     _, state = rule.update(params, state, params, delay=delay, worker=worker)
-        ...     print(int(state.last_table_delay))
-        0
-        1
+        >>> print(int(state.last_table_delay))
         2
-        3
     """
     number("n_workers", n_workers, least=1, integer=True)
     wrapped = optax.with_extra_args_support(optimizer("inner", inner))
@@ -224,19 +217,16 @@ def ca2fl(n_workers: int) -> Transformation:
         n_workers: Number of workers n, at least 1.
 
     Note:
-        The formula agrees with a public program (of the flgo package, not the authors'). As there,
-        a worker that delivers twice in a step is corrected the second time by his first. Workers
-        that have not delivered count as 0 in the mean. Memory: n + 2 models.
+        Agrees with a public program (of the flgo package, not the authors'). A worker that delivers
+        twice in a step is corrected the second time by his first. Workers that have not delivered
+        count as 0 in the mean. Memory: n + 2 models.
 
     Example:
-        Two workers in steps of one arrival; the second arrival is worker 1's first:
-
         >>> rule = ca2fl(2)
         >>> state = rule.init(jnp.float32(0.0))
-        >>> for worker, grad in ((0, 4.0), (1, 2.0), (0, 5.0)):
+        >>> for worker, grad in ((0, 4.0), (1, 2.0)):
         ...     sent, state = rule.update(jnp.float32(grad), state, worker=worker, place=0)
         ...     print(float(sent))
-        4.0
         4.0
         4.0
     """
@@ -276,9 +266,9 @@ def ca2fl(n_workers: int) -> Transformation:
 def scale_by_worker_time(times: ArrayLike | Sequence[float]) -> Transformation:
     """Multiplies updates by their worker's time over the mean time of all workers.
 
-    Every `update` needs the extra `worker` and takes one gradient, under pure dispatch (whoever
-    delivers gets the next job). The largest factor is max(times) / mean(times): the largest stable
-    step shrinks by it. Source: Rescaled ASGD, 2026, arXiv 2605.13434, as its abstract has it.
+    For pure dispatch (whoever delivers gets the next job). Every `update` needs the extra `worker`.
+    The largest factor is max(times) / mean(times): the largest stable step shrinks by it. Source:
+    Rescaled ASGD, 2026, arXiv 2605.13434, as its abstract has it.
 
     Args:
         times: [n], mean time of one job of each worker, in any unit; positive and finite.
@@ -312,9 +302,8 @@ class MeasuredTimeState(NamedTuple):
 def scale_by_measured_time(n_workers: int) -> Transformation:
     """As `scale_by_worker_time`, with the times measured while training.
 
-    Every `update` needs the extras `worker` and `time`. A worker that is never idle has taken, on
-    average, (time of its last delivery) / (number of its deliveries) a job; one that has delivered
-    nothing yet has taken at least until now, and that is what counts for it.
+    Every `update` needs the extras `worker` and `time`. A worker has taken, on average, (time of
+    its last delivery) / (number of its deliveries) a job; one that has not delivered, until now.
 
     Args:
         n_workers: Number of workers n, at least 1.
@@ -328,11 +317,8 @@ def scale_by_measured_time(n_workers: int) -> Transformation:
         >>> state = rule.init(jnp.float32(0.0))
         >>> for worker, time in ((0, 1.0), (0, 2.0), (0, 3.0), (1, 3.0)):
         ...     update, state = rule.update(jnp.float32(1.0), state, worker=worker, time=time)
-        ...     print(f"{update:.3f}")
-        1.000
-        0.667
-        0.500
-        1.500
+        >>> print(float(update))
+        1.5
     """
     number("n_workers", n_workers, least=1, integer=True)
 
