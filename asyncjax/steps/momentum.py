@@ -10,9 +10,9 @@ r"""Momentum that knows of delays: complete optimizers, which flip the sign and 
                            x <- x - eta (g / N + (1 - (N - 1) c) beta m)
         others:            x <- x - eta (g / N + c beta m)
 
-    closed_loop_momentum   v_t = mu_t v_{t-1} - eta g_t,    x_{t+1} = x_t + v_t,    g_t taken at x_r
+    closed_loop_momentum   v_t = mu_t v_{t-1} - eta g_t,    x_{t+1} = x_t + v_t
                            measured = median over entries of (v_r + eta g_t) / v_{r-1}
-                           mu_{t+1} = clip(mu_t + gain (momentum - measured), least, momentum),   r = t - delay
+                           mu_{t+1} = clip(mu_t + gain (momentum - measured), least, momentum)
 
     heloco                 u = D / ||D||,  v = m / ||m||,  a = <u, v>,                     each leaf
                            w = ||D|| / (||D|| + caution ||m||)
@@ -25,7 +25,7 @@ r"""Momentum that knows of delays: complete optimizers, which flip the sign and 
                            x <- x - eta_t m / (sqrt(h) + eps)
                            eta_t = eta if delay <= tau_c else min(eta, 1 / delay)
 
-Here g is the gradient that arrives, late by `delay` updates, and D a pseudo-gradient.
+Here g is the gradient that arrives, taken at x_r, r = t - delay, and D a pseudo-gradient.
 """
 
 from __future__ import annotations

@@ -83,14 +83,6 @@ def test_gap_aware_equals_the_plain_loop(float64, decay, epsilon):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_fresh_gradients_are_left_alone(float64):
-    grads, fresh = np.array(random_gradients(40)), np.zeros(40, int)
-    inner = optax.adam(0.1)
-    found = iterates_of(steps.gap_aware(inner), grads, fresh, np.ones(3))
-    plain = iterates_of(optax.with_extra_args_support(inner), grads, fresh, np.ones(3))
-    np.testing.assert_array_equal(found, plain)
-
-
 @pytest.mark.parametrize("delay", [1, 2, 7])
 def test_steps_that_all_go_the_same_way_divide_by_one_more_than_the_delay(float64, delay):
     """Steps of one size and sign: the gap is `delay` steps, whatever its size."""

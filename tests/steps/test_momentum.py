@@ -130,12 +130,6 @@ def test_every_nth_model_is_that_of_nesterov_on_means(float64):
     np.testing.assert_allclose(moves.reshape(-1, every, 3).sum(axis=1), expected, rtol=1e-12)
 
 
-def test_delayed_nesterov_without_momentum_is_plain_sgd(float64):
-    grads = gradients(24)
-    moves = moves_of(steps.delayed_nesterov(RATE, 0.0, every=4, share=0.2), grads)
-    np.testing.assert_allclose(moves, -RATE / 4 * grads, rtol=1e-12)
-
-
 def drawn_delays(longest=9, n_updates=80):
     return np.minimum(
         np.random.default_rng(5).integers(0, longest, n_updates), np.arange(n_updates)
@@ -230,30 +224,6 @@ def test_heloco_that_corrects_nothing_is_nesterov_on_an_average(float64, off):
     moves = moves_of(steps.heloco(RATE, BETA, **(PLAIN | off)), grads)
     buffer = -moves_of(optax.sgd(1.0, BETA), grads)
     np.testing.assert_allclose(moves, -RATE * (grads + BETA * (1 - BETA) * buffer), rtol=1e-12)
-
-
-def one_correction(delta, momentum, **correction):
-    """What is left of a pseudo-gradient, read off the momentum that it was averaged into."""
-    optimizer = steps.heloco(1.0, 0.5, **(PLAIN | correction))
-    state = optimizer.init(momentum)._replace(momentum=momentum)
-    _, after = optimizer.update(delta, state)
-    return (after.momentum - 0.5 * momentum) / 0.5
-
-
-def test_what_is_against_the_momentum_is_removed_and_nothing_else(float64):
-    delta, momentum = jnp.array([-3.0, 4.0]), jnp.array([2.0, 0.0])
-    left = one_correction(delta, momentum, shrink=1e9, caution=0.0)
-    np.testing.assert_allclose(left, [0.0, 4.0], atol=1e-12)
-    half = one_correction(delta, momentum, shrink=1e9, most=0.5, caution=0.0)
-    np.testing.assert_allclose(half, [-1.5, 4.0], rtol=1e-12)
-
-
-def test_what_lies_across_keeps_its_length_and_is_turned(float64):
-    delta, momentum = jnp.array([0.0, 2.0]), jnp.array([5.0, 0.0])
-    left = one_correction(delta, momentum, turn=0.5, caution=0.0)
-    np.testing.assert_allclose(left, np.sqrt(2.0) * np.ones(2), rtol=1e-12)
-    whole = one_correction(delta, momentum, turn=9.0, caution=0.0)
-    np.testing.assert_allclose(whole, [2.0, 0.0], atol=1e-12)
 
 
 def test_every_leaf_has_an_angle_of_its_own():
