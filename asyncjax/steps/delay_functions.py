@@ -268,7 +268,7 @@ def scale_by_ada_delay(smoothness: ArrayLike, growth: ArrayLike) -> Transformati
     """
     number("smoothness", smoothness, least=0)
     number("growth", growth, least=0)
-    if not is_traced([smoothness, growth]) and not np.any([smoothness, growth]):
+    if not is_traced([smoothness, growth]) and not (np.any(smoothness) or np.any(growth)):
         raise ValueError("smoothness must be positive where growth is 0, got 0")
 
     def init(params: optax.Params) -> AdaDelayState:

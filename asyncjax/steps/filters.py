@@ -147,7 +147,7 @@ def _counted(state: Any, passes: jax.Array) -> jax.Array:
     return state.dropped_gradients + jnp.logical_not(passes).astype(jnp.int32)
 
 
-class ZenoState(NamedTuple):
+class PassDescentState(NamedTuple):
     """State of `zeno`."""
 
     dropped_gradients: jax.Array  # int32[], arrivals that did not pass so far
@@ -184,7 +184,7 @@ def zeno(
     number("rho", rho, least=0)
     number("epsilon", epsilon, least=0)
 
-    def update(updates: optax.Updates, state: ZenoState, *, params: optax.Params) -> Updated:
+    def update(updates: optax.Updates, state: PassDescentState, *, params: optax.Params) -> Updated:
         dtype, ours = wide_dtype(updates), validation_gradient(params)
         like("validation_gradient", ours, updates, "the updates")
 
@@ -196,9 +196,11 @@ def zeno(
         weight = jnp.asarray(rho).astype(dtype)
         score = scale * _summed(dot, ours, updates, dtype) - weight * (scale * length) ** 2
         passes = score >= -jnp.asarray(epsilon).astype(dtype)
-        return scale_tree(updates, jnp.where(passes, scale, 0)), ZenoState(_counted(state, passes))
+        return scale_tree(updates, jnp.where(passes, scale, 0)), PassDescentState(
+            _counted(state, passes)
+        )
 
-    return transformation(lambda params: ZenoState(jnp.zeros((), jnp.int32)), update)
+    return transformation(lambda params: PassDescentState(jnp.zeros((), jnp.int32)), update)
 
 
 def _summed(of_leaves: Callable[[Any, Any], jax.Array], a: Any, b: Any, dtype: Any) -> jax.Array:
@@ -207,7 +209,7 @@ def _summed(of_leaves: Callable[[Any, Any], jax.Array], a: Any, b: Any, dtype: A
     return sum(parts, start=jnp.zeros((), dtype))
 
 
-class KardamState(NamedTuple):
+class PassLipschitzState(NamedTuple):
     """State of `kardam`."""
 
     worker_gradient: optax.Updates  # what each worker sent last, tree of [n, ...]
@@ -276,14 +278,14 @@ def kardam(
     most = n if most_rejections is None else whole("most_rejections", most_rejections)
     lists = f if flag("frequency", frequency) else 0
 
-    def init(params: optax.Params) -> KardamState:
+    def init(params: optax.Params) -> PassLipschitzState:
         rows, zero, none = empty_rows(params, n), optax.tree.zeros_like(params), jnp.int32(0)
         coefficients = jnp.full((n, size), _UNKNOWN, wide_dtype(params))
         recent, heard = jnp.full(2 * lists, -1, jnp.int32), jnp.zeros(n, jnp.int32)
-        return KardamState(rows, rows, zero, zero, coefficients, heard, recent, none, none)
+        return PassLipschitzState(rows, rows, zero, zero, coefficients, heard, recent, none, none)
 
     def update(
-        updates: Any, state: KardamState, *, params: Any, worker: ArrayLike, read_params: Any
+        updates: Any, state: PassLipschitzState, *, params: Any, worker: ArrayLike, read_params: Any
     ) -> Updated:
         like("updates", updates, state.passed_gradient, "the parameters that init got")
         like("params", params, state.passed_model, "those that init got")
@@ -311,8 +313,8 @@ def kardam(
 
 
 def _compared(
-    state: KardamState, updates: optax.Updates, read: optax.Params, worker: jax.Array
-) -> KardamState:
+    state: PassLipschitzState, updates: optax.Updates, read: optax.Params, worker: jax.Array
+) -> PassLipschitzState:
     """The state with the worker's new coefficient, unless his model is the one of before."""
     dtype, size = state.coefficients.dtype, state.coefficients.shape[1]
     gradients, models = state.worker_gradient, state.worker_model

@@ -96,7 +96,7 @@ def average_workers(n_workers: int, initial: optax.Updates | None = None) -> Tra
     return transformation(init, update, n_workers=length)
 
 
-class AgeState(NamedTuple):
+class OldestDelayState(NamedTuple):
     """State of `oldest_delay`."""
 
     row_ages: jax.Array  # int32[n_workers], updates since each row's parameters, at the next update
@@ -129,18 +129,12 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
     number("n_workers", n_workers, least=1, integer=True)
     wrapped = optax.with_extra_args_support(optimizer("inner", inner))
 
-    def init(params: optax.Params) -> AgeState:
+    def init(params: optax.Params) -> OldestDelayState:
         ages = jnp.zeros((whole("n_workers", n_workers),), jnp.int32)
-        return AgeState(ages, jnp.zeros((), jnp.int32), wrapped.init(params))
+        return OldestDelayState(ages, jnp.zeros((), jnp.int32), wrapped.init(params))
 
     def update(
-        updates: Any,
-        state: AgeState,
-        *,
-        params: Any = None,
-        delay: Any,
-        worker: Any,
-        **extra: Any,
+        updates: Any, state: Any, *, params: Any = None, delay: Any, worker: Any, **extra: Any
     ) -> Updated:
         worker = jnp.asarray(worker)
         age = jnp.maximum(0, jnp.asarray(delay).astype(jnp.int32))
@@ -155,9 +149,11 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
             updates, state.table_state, params, delay=oldest, worker=worker, **extra
         )
         ages = jnp.minimum(ages, jnp.iinfo(jnp.int32).max - 1) + 1
-        return updates, AgeState(ages, oldest, table_state)
+        return updates, OldestDelayState(ages, oldest, table_state)
 
-    return transformation(init, update, n_workers=lambda state: state.row_ages.shape[0])
+    return transformation(
+        init, update, kind=OldestDelayState, n_workers=lambda state: state.row_ages.shape[0]
+    )
 
 
 def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
@@ -196,7 +192,7 @@ def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
     return update - oldest
 
 
-class Ca2flState(NamedTuple):
+class CalibrateWorkersState(NamedTuple):
     """State of `ca2fl`."""
 
     cached: optax.Updates  # h, tree of [n_workers, ...]
@@ -232,12 +228,12 @@ def ca2fl(n_workers: int) -> Transformation:
     """
     count = whole("n_workers", n_workers)
 
-    def init(params: optax.Params) -> Ca2flState:
+    def init(params: optax.Params) -> CalibrateWorkersState:
         zero = optax.tree.zeros_like(params)
-        return Ca2flState(tables.empty_rows(params, count), zero, zero)
+        return CalibrateWorkersState(tables.empty_rows(params, count), zero, zero)
 
     def update(
-        updates: optax.Updates, state: Ca2flState, *, worker: ArrayLike, place: ArrayLike
+        updates: optax.Updates, state: CalibrateWorkersState, *, worker: ArrayLike, place: ArrayLike
     ) -> Updated:
         like("updates", updates, state.cached_mean, "the parameters that init got")
         dtype, worker = wide_dtype(updates), scalar("worker", worker)
@@ -258,7 +254,7 @@ def ca2fl(n_workers: int) -> Transformation:
         sent = jax.tree.map(corrected, updates, step_mean, old)
         cached_mean = jax.tree.map(moved, state.cached_mean, updates, old)
         rows = with_row(state.cached, worker, updates)
-        return sent, Ca2flState(rows, cached_mean, step_mean)
+        return sent, CalibrateWorkersState(rows, cached_mean, step_mean)
 
     return transformation(init, update, n_workers=lambda state: count)
 
