@@ -14,10 +14,10 @@
     worst_case, sun       gamma' / (max_delay + 1),    gamma' / (max_delay + 1/2)
     davis                 h / (L_block + 2 L_across max_delay / sqrt(m))                    m blocks
 
-`scale_by_staleness` has the weights as a factor, where another transformation sets the step. No
-constants make a function of one delay safe for all sequences of delays; `scale_by_adaptive_1` is.
-The last three are constants to compare with, which must know the longest delay beforehand; taking
-it from a finished run flatters them. No sign is flipped; the others need the extra `delay`.
+`scale_by_staleness` has the weights as a factor. No constants make a function of one delay safe for
+all sequences of delays; `scale_by_adaptive_1` is. The last three are constants to compare with, of
+the longest delay; taking it from a finished run flatters them. They and `scale_by_stage_delay` need
+no extra, the others the extra `delay`. No sign is flipped.
 """
 
 from __future__ import annotations
