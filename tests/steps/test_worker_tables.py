@@ -1,4 +1,4 @@
-"""Averages over workers, the age of the oldest row, and the optimizers made of them."""
+"""Tables by worker: averages, the age of the oldest row, times."""
 
 import chex
 import jax
@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import steps
+from asyncjax import clocks, steps, traces
 from tests.oracles import steps as oracle
 
 
@@ -102,37 +102,24 @@ def test_ages_saturate():
     np.testing.assert_array_equal(state.row_ages, [top, 1])
 
 
-def test_a_chain_without_the_wrapper_is_a_different_algorithm():
-    workers = np.arange(40) % 4
-    delays = oracle.deliveries(workers)
-    inner = optax.chain(
-        steps.average_workers(4), steps.scale_by_adaptive_1(1.0, max_delay=32), optax.scale(-1.0)
-    )
-    totals = []
-    for optimizer in (inner, steps.piag(1.0, 4, max_delay=32)):
-        state = optimizer.init(jnp.ones(()))
-        update, total = jax.jit(optimizer.update), 0.0
-        for worker, delay in zip(workers, delays, strict=True):
-            _, state = update(jnp.ones(()), state, delay=delay, worker=worker)
-            total += float(optax.tree.get(state, "last_step_size"))
-        totals.append(total)
-    ages = oracle.oldest_rows(workers, delays, 4)
-    assert totals[0] == pytest.approx(oracle.adaptive_1(delays).sum(), rel=1e-5)
-    assert totals[1] == pytest.approx(oracle.adaptive_1(ages).sum(), rel=1e-5)
-    assert totals[1] < 0.7 * totals[0]
-
-
-@pytest.mark.slow
-def test_piag_takes_another_rule_by_composition():
-    optimizer = steps.oldest_delay(
-        optax.chain(steps.average_workers(2), steps.scale_by_adaptive_2(1.0, 8), optax.scale(-1.0)),
-        2,
-    )
-    state = optimizer.init(jnp.zeros(()))
-    update, state = optimizer.update(jnp.ones(()), state, delay=0, worker=1)
-    assert float(update) == -0.5
-
-
 def test_table_delays_of_nothing_and_of_one_worker():
     assert steps.table_delays([], [], 2).shape == (0,)
     np.testing.assert_array_equal(steps.table_delays([0, 0, 0], [9, 9, 9], 1), [0, 1, 2])
+
+
+def factors(rule, trace):
+    def step(state, arrival):
+        worker, time = arrival
+        update, state = rule.update(jnp.float32(1.0), state, worker=worker, time=time)
+        return state, update
+
+    arrivals = jnp.asarray(trace.worker), jnp.asarray(trace.time, jnp.float32)
+    return jax.lax.scan(step, rule.init(jnp.float32(0.0)), arrivals)[1]
+
+
+@pytest.mark.slow
+def test_measured_factors_equal_the_plain_loop():
+    clock = clocks.gamma(3.0, [1.0, 2.0, 5.0, 9.0])
+    trace = traces.asynchronous(clock, n_updates=300, key=jax.random.key(0))
+    expected = oracle.measured_factors(trace.worker, trace.time, 4)
+    np.testing.assert_allclose(factors(steps.scale_by_measured_time(4), trace), expected, rtol=1e-5)
