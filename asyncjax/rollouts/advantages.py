@@ -26,10 +26,8 @@ Advantage = Callable[[jax.Array, jax.Array], jax.Array]  # (rewards[B], prompts[
 _TINY = 1e-6
 
 
-@dataclass(frozen=True)
-class _Plain:
-    def __call__(self, rewards: jax.Array, prompts: jax.Array) -> jax.Array:
-        return rewards
+def _plain(rewards: jax.Array, prompts: jax.Array) -> jax.Array:
+    return rewards
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def plain() -> Advantage:
         >>> advantages.plain()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [1.0, 3.0]
     """
-    return _Plain()
+    return _plain
 
 
 def batch_mean() -> Advantage:
@@ -95,17 +93,11 @@ def leave_one_out() -> Advantage:
 
 
 def group_mean(*, scaled: bool = False) -> Advantage:
-    """What it is above the mean of the samples of its prompt that are in the batch.
+    """Returns what it is above the mean of the samples of its prompt in the batch.
 
     Args:
         scaled: Divided by their standard deviation (and 1e-6), which gives prompts that are nearly
             always or nearly never solved more weight than the expected reward does.
-
-    Returns:
-        The rule of advantages, for a `Learner`.
-
-    Raises:
-        TypeError: `scaled` is neither True nor False.
 
     Reference:
         Shao et al. 2024 (arXiv 2402.03300), GRPO, with `scaled=True`; recalled.

@@ -25,6 +25,8 @@ from asyncjax.checks import instance, one_key, shown, whole, within
 from asyncjax.problems import arrays
 from asyncjax.problems.problem import PyTree, check_model
 
+_STATIC = {"static": True}
+
 
 class Draft(NamedTuple):
     """A sample as far as it is made; places from `length` on hold zeros.
@@ -36,10 +38,22 @@ class Draft(NamedTuple):
         ended: bool[], the end token is drawn, or all T tokens are.
     """
 
-    tokens: jax.Array  # int32[T]
-    log_probs: jax.Array  # float[T], of each token under the version that drew it
-    length: jax.Array  # int32[], tokens so far, the end token included
-    ended: jax.Array  # bool[], the end token is drawn, or all T tokens are
+    tokens: jax.Array
+    log_probs: jax.Array
+    length: jax.Array
+    ended: jax.Array
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function with its first argument; compared by value, so equal ones share a compilation."""
+
+    function: Callable[..., Any]
+    first: Any
+
+    def __call__(self, *rest: Any) -> Any:
+        """Calls the function."""
+        return self.function(self.first, *rest)
 
 
 @jax.tree_util.register_dataclass
@@ -86,29 +100,20 @@ class RolloutProblem:
 
     params: PyTree
     data: PyTree
-    prompt_of: Callable[..., PyTree] = field(metadata={"static": True})
-    extend_of: Callable[..., Draft] = field(metadata={"static": True})
-    log_probs_of: Callable[..., jax.Array] = field(metadata={"static": True})
-    reward_of: Callable[..., jax.Array] = field(metadata={"static": True})
-    objective_of: Callable[..., jax.Array] | None = field(default=None, metadata={"static": True})
-    metrics_of: tuple[tuple[str, Callable[..., jax.Array]], ...] = field(
-        default=(), metadata={"static": True}
-    )
-    max_length: int = field(default=1, metadata={"static": True})
+    prompt_of: Callable[..., PyTree] = field(metadata=_STATIC)
+    extend_of: Callable[..., Draft] = field(metadata=_STATIC)
+    log_probs_of: Callable[..., jax.Array] = field(metadata=_STATIC)
+    reward_of: Callable[..., jax.Array] = field(metadata=_STATIC)
+    objective_of: Callable[..., jax.Array] | None = field(default=None, metadata=_STATIC)
+    metrics_of: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), metadata=_STATIC)
+    max_length: int = field(default=1, metadata=_STATIC)
 
     def __post_init__(self) -> None:
         """Refuses a longest length that is no integer of at least 1."""
         whole("max_length", self.max_length)
 
     def prompt(self, key: jax.Array) -> PyTree:
-        """Draws a prompt; its shapes are the same for every key.
-
-        Args:
-            key: A typed key.
-
-        Raises:
-            TypeError: If `key` is no typed key.
-        """
+        """Draws a prompt with a typed key; its shapes are the same for every key."""
         return self.prompt_of(self.data, one_key("key", key))
 
     def empty_draft(self) -> Draft:
@@ -130,12 +135,6 @@ class RolloutProblem:
 
         Returns:
             The sample with those tokens and their log-probabilities under `params`.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, `draft` is no `Draft`,
-                `begin` or `end` no integer, or `key` no typed key.
-            ValueError: If `params` or `prompt` has another form, or a number that is not traced is
-                out of range.
         """
         check_model(params, self.params)
         self._check_prompt(prompt)
@@ -147,17 +146,7 @@ class RolloutProblem:
         return self.extend_of(self.data, params, prompt, draft, begin, end, key)
 
     def sample(self, params: PyTree, prompt: PyTree, key: jax.Array) -> Draft:
-        """Draws a whole sample: `extend` of an empty draft from 0 to T.
-
-        Args:
-            params: The policy, a pytree like the problem's.
-            prompt: What `prompt` returned.
-            key: The sample's typed key.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, or `key` is no typed key.
-            ValueError: If `params` or `prompt` has another form.
-        """
+        """Draws a whole sample: `extend` of an empty draft from 0 to T."""
         return self.extend(params, prompt, self.empty_draft(), 0, self.max_length, key)
 
     def log_probs(self, params: PyTree, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
@@ -171,12 +160,6 @@ class RolloutProblem:
 
         Returns:
             float[T], 0 from `length` on; differentiable in `params`.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, or `tokens` or `length`
-                holds other than integers.
-            ValueError: If `params`, `prompt` or `tokens` has another form, or `length` is out of
-                range.
         """
         check_model(params, self.params)
         self._check_prompt(prompt)
@@ -184,17 +167,7 @@ class RolloutProblem:
         return self.log_probs_of(self.data, params, prompt, self._tokens(tokens), length)
 
     def reward(self, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
-        """Returns what a sample is worth, a scalar; higher is better.
-
-        Args:
-            prompt: What `prompt` returned.
-            tokens: int32[T], a sample's.
-            length: An int32 scalar, 0..T.
-
-        Raises:
-            TypeError: If `tokens` or `length` holds other than integers.
-            ValueError: If `prompt` or `tokens` has another form, or `length` is out of range.
-        """
+        """Returns what a sample is worth, a scalar, higher is better; as in `log_probs`."""
         self._check_prompt(prompt)
         self._check_place("length", length)
         return self.reward_of(self.data, prompt, self._tokens(tokens), length)
@@ -209,27 +182,18 @@ class RolloutProblem:
         if self.objective_of is None:
             return None
         leaves, tree = jax.tree.flatten(self.params)
-        shapes = tuple(jnp.shape(leaf) for leaf in leaves)
-        return jax.tree_util.Partial(_OfPolicy(self.objective_of, tree, shapes), self.data)
+        of = self.objective_of, tree, tuple(jnp.shape(leaf) for leaf in leaves)
+        return jax.tree_util.Partial(Bound(_objective, of), self.data)
 
     def metrics(self, params: PyTree) -> dict[str, jax.Array]:
-        """Returns the further scalars of a policy by name; empty where the problem has none.
-
-        Args:
-            params: The policy, a pytree like the problem's.
-
-        Raises:
-            TypeError: If `params` has another tree.
-            ValueError: If it has other shapes.
-        """
+        """Returns the further scalars of a policy by name; empty where the problem has none."""
         check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
 
     def _check_prompt(self, prompt: PyTree) -> None:
         """Refuses what is no prompt by its tree and shapes; nothing is computed."""
         like = jax.eval_shape(self.prompt_of, self.data, jax.eval_shape(jax.random.key, 0))
-        same = jax.tree.structure(prompt) == jax.tree.structure(like)
-        if not same or _shapes(prompt) != _shapes(like):
+        if _form(prompt) != _form(like):
             raise ValueError(
                 f"prompt must be what problem.prompt(key) returns, {like}, got {shown(prompt)}"
             )
@@ -250,24 +214,18 @@ class RolloutProblem:
         return tokens
 
 
-def _shapes(tree: PyTree) -> list[Any]:
-    """Returns the shapes of all leaves; of a leaf that is no array, its type."""
-    return [getattr(leaf, "shape", type(leaf)) for leaf in jax.tree.leaves(tree)]
+def _form(tree: PyTree) -> tuple[Any, list[Any]]:
+    """Returns the structure, and the shapes of all leaves; of a leaf that is no array, its type."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [getattr(leaf, "shape", type(leaf)) for leaf in leaves]
 
 
-@dataclass(frozen=True)
-class _OfPolicy:
-    """An objective that looks at the form of a policy first; equal ones share a compilation."""
-
-    objective_of: Callable[..., jax.Array]
-    tree: Any
-    shapes: tuple[tuple[int, ...], ...]
-
-    def __call__(self, data: PyTree, params: PyTree) -> jax.Array:
-        """Returns the scalar."""
-        leaves = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
-        check_model(params, jax.tree.unflatten(self.tree, leaves))
-        return self.objective_of(data, params)
+def _objective(of: tuple[Any, Any, Any], data: PyTree, params: PyTree) -> jax.Array:
+    """The objective of a policy that is first looked at: `of` is what is asked, and its form."""
+    objective_of, tree, shapes = of
+    leaves = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    check_model(params, jax.tree.unflatten(tree, leaves))
+    return objective_of(data, params)
 
 
 def wide_type(params: PyTree) -> Any:
@@ -306,7 +264,7 @@ def placed(draft: Draft, t: Any, token: jax.Array, log_prob: jax.Array, drawn: A
         drawn: bool[]; False leaves the draft as it is.
 
     Example:
-        >>> draft = Draft(jnp.zeros(2, jnp.int32), jnp.zeros(2), jnp.int32(0), jnp.bool_(False))
+        >>> draft = empty_draft(2, jnp.ones(1))
         >>> placed(draft, 0, jnp.int32(7), jnp.float32(-1.0), True).tokens.tolist()
         [7, 0]
     """

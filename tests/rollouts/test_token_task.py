@@ -11,8 +11,7 @@ import optax
 import pytest
 
 from asyncjax import problems, rollouts
-from asyncjax.rollouts.decoding import empty_cache, next_scores
-from asyncjax.rollouts.token_task import Prompt
+from asyncjax.rollouts.tasks import Prompt, empty_cache, next_scores
 from tests.oracles import rollout_policies as oracle
 
 pytestmark = pytest.mark.slow  # nearly every test compiles the transformer
@@ -291,21 +290,10 @@ def test_rewards_by_hand(kind, symbols, tokens, reward):
     assert float(got) == (reward == 1)
 
 
-def test_fillers_are_left_out_and_tokens_cost():
-    problem = rollouts.token_task(
-        TASKS["copying"], key=KEY, width=2, filler=True, length_cost=0.5, max_length=10
-    )
-    prompt = Prompt(jnp.array([2, 0, 0, 0]), jnp.int32(2))
-    tokens = [5, 2, 5, 5, 0, 4]
-    got = problem.reward(prompt, padded(tokens, 10), 6)
-    assert float(got) == pytest.approx(1 - 0.5 * 6 / 10, abs=1e-6)
-    assert float(problem.reward(prompt, jnp.full(10, 5), 10)) == pytest.approx(-0.5, abs=1e-6)
-
-
 def test_the_objective_is_the_mean_of_the_judged_samples():
     problem = small(n_judged=64)
     judge = jax.random.split(jax.random.key(2**31 - 1), 64)
-    judged = problem.data.judged
+    judged = problem.data
     sample = jax.jit(jax.vmap(problem.sample, (None, 0, 0)))
     drafts = sample(problem.params, judged, judge)
     rewards = jax.vmap(problem.reward)(judged, drafts.tokens, drafts.length)
@@ -373,27 +361,3 @@ def test_copying_is_learned_and_then_long_prompts_make_long_samples():
     assert abs(float(together[:5].mean())) < 0.3
     assert float(together[-20:].mean()) > 0.9
     assert float(problem.metrics(params)["solved"]) > 0.6
-
-
-@pytest.mark.parametrize(
-    ("task", "more", "error", "words"),
-    [
-        (3, {}, TypeError, "task must be a function .symbols, count, n_symbols."),
-        (lambda symbols: symbols, {}, TypeError, "task must be a function .symbols, count, n_sym"),
-        (lambda s, n, m: s, {}, TypeError, "task must return the pair .answer, length."),
-        (lambda s, n, m: (s, s), {}, ValueError, "task must return an answer int32"),
-        (lambda s, n, m: (n, n), {}, ValueError, "task must return an answer int32"),
-        (lambda s, n, m: (s / 2, n), {}, TypeError, "task must return integers, got dtype float32"),
-        (rollouts.copying(), {"max_length": 4}, ValueError, "max_length must be .* at least 5"),
-        (rollouts.copying(), {"shortest": 5}, ValueError, "longest must be .* at least 5, got 4"),
-        (rollouts.copying(), {"n_symbols": 1}, ValueError, "n_symbols must be .* at least 2"),
-        (rollouts.copying(), {"filler": 1}, TypeError, "filler must be True or False"),
-        (rollouts.copying(), {"length_cost": -1}, ValueError, "length_cost must be at least 0"),
-        (rollouts.copying(), {"heads": 3}, ValueError, "heads must divide width"),
-        (rollouts.copying(), {"n_judged": 0}, ValueError, "n_judged must be"),
-        (rollouts.copying(), {"key": 0}, TypeError, "key must be one typed key"),
-    ],
-)
-def test_bad_tasks_are_told_in_a_sentence(task, more, error, words):
-    with pytest.raises(error, match=words):
-        rollouts.token_task(task, **({"key": KEY} | more))
