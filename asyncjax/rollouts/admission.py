@@ -21,9 +21,8 @@ any of them.
 
 Whatever it selects, a rule that starts only if s < (v + eta + 1) B and throws nothing away keeps
 the *mean* age of trained samples at most eta (eta B whole): when version p comes, at most (p + eta)
-B samples were started and p B of them trained before, so at most eta B grow older by it, and a
-version is B trained samples. Of a single sample it says nothing: with eta B at least 1, one that
-takes long is overtaken by others as long as it runs.
+B samples were started and p B of them trained before, so at most eta B grow older by it. A single
+sample that takes long is overtaken by others as long as it runs.
 `in_order` bounds each by eta, `windowed` by ((eta + 1) B + W - 2) // B.
 
 What is said of other frameworks was read in their public code, of November 2025 to August 2026
@@ -36,7 +35,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import islice
+from itertools import islice, takewhile
 from math import inf
 from typing import NamedTuple
 
@@ -129,9 +128,7 @@ def _in_order(queue: Queue) -> list[int] | None:
 
 def _oldest(queue: Queue) -> list[int] | None:
     """The B that were started first, of those that wait."""
-    if len(queue.waiting) < queue.batch:
-        return None
-    return nsmallest(queue.batch, queue.waiting)
+    return nsmallest(queue.batch, queue.waiting) if len(queue.waiting) >= queue.batch else None
 
 
 def _first(queue: Queue) -> list[int] | None:
@@ -155,13 +152,11 @@ def synchronous() -> Rule:
 def one_step_off() -> Rule:
     """The next batch is made while one is trained: every step but the first is one version late.
 
-    Batches stay whole and in order. It is `in_order(1)` with another name, and `budget(1)` with
-    batches that stay whole.
+    Batches stay whole and in order: it is `in_order(1)` with another name.
 
     Reference:
-        verl's one-step-off trainer, slime's `train_async` (with an update interval of 1),
-        Noukhovitch et al., 2024 (arXiv 2410.18252, recalled). There no sample of the next batch
-        starts before the last of this one has ended; here free slots go on at once.
+        verl's one-step-off trainer, slime's `train_async`, Noukhovitch et al., 2024 (arXiv
+        2410.18252, recalled). Theirs wait for the last of a batch; here free slots go on at once.
     """
     return Rule("one step off", _Budget(2.0), _in_order)
 
@@ -228,10 +223,8 @@ def in_order(eta: float) -> Rule:
         'in order, eta 2'
 
     Reference:
-        NeMo-RL: a batch is for one step, at most `max_lookahead_versions` (or
-        `max_trajectory_age_steps`) ahead, and the trainer waits for it. torchtitan with a window of
-        1. ROLL's groups start so, too, but those that are too old are left out: `discard` within a
-        budget, which has no name here.
+        NeMo-RL: a batch is for one step, at most `max_lookahead_versions` ahead. torchtitan with a
+        window of 1. ROLL starts so, too, but discards: a rule that has no name here.
     """
     eta = real("eta", eta, least=0.0)
     return Rule(f"in order, eta {eta:g}", _Budget(eta + 1.0), _in_order)
@@ -257,9 +250,8 @@ def windowed(eta: float, window: int) -> Rule:
         members are chosen when the trainer is free.
 
     Reference:
-        torchtitan's buffer of rollout groups: (target_offpolicy_steps + 1) B groups may be active,
-        and the window is by default .3 of that. It follows MiniMax (arXiv 2605.26494, 6.2.4; as
-        cited there, not read). NeMo-RL's `windowed` is another rule: `discard`.
+        torchtitan's buffer: (target_offpolicy_steps + 1) B groups, by default a window of .3 of
+        that; after MiniMax (arXiv 2605.26494, as cited there). NeMo-RL's `windowed` is `discard`.
     """
     eta, window = real("eta", eta, least=0.0), whole("window", window)
 
@@ -323,25 +315,15 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
         2
 
     Reference:
-        prime-rl: at most `max_off_policy_steps`; running ones are cancelled, finished ones swept
-        out, and starting stops when more than one batch is ahead (`backlog` of B); weights are
-        swapped in flight. NeMo-RL's `windowed` sampler: `max_staleness_versions`. open-instruct:
-        results more than `async_steps` behind are dropped. torchforge and marin: the same bound
-        (`max_policy_age`, `max_rollout_step_delay`), but a batch is drawn at random and samples may
-        serve again; neither is here.
+        prime-rl: at most `max_off_policy_steps`, a `backlog` of B, in flight. NeMo-RL's `windowed`
+        sampler: `max_staleness_versions`. open-instruct: `async_steps`. torchforge and marin have
+        the same bound, but draw batches at random, and samples may serve again: not here.
     """
     max_age = whole("max_age", max_age, 0)
     backlog = None if backlog is None else whole("backlog", backlog)
 
     def evict(queue: Queue) -> list[int]:
-        if not queue.untrained or queue.age(next(iter(queue.untrained))) <= max_age:
-            return []
-        late = []
-        for sample in queue.untrained:
-            if queue.age(sample) <= max_age:
-                break
-            late.append(sample)
-        return late
+        return list(takewhile(lambda sample: queue.age(sample) > max_age, queue.untrained))
 
     return Rule(f"discard above {max_age}" + _told(backlog), _Backlog(backlog), _first, evict)
 

@@ -58,9 +58,7 @@ def plain() -> Advantage:
     """The reward itself: unbiased, and of the largest variance.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
-        >>> advantages.plain()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
+        >>> plain()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [1.0, 3.0]
     """
     return _plain
@@ -70,9 +68,7 @@ def batch_mean() -> Advantage:
     """What it is above the mean of the batch: the gradient is (B - 1) / B of the unbiased one.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
-        >>> advantages.batch_mean()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
+        >>> batch_mean()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [-1.0, 1.0]
     """
     return _Compared(in_group=False, leave_out=False)
@@ -84,9 +80,7 @@ def leave_one_out() -> Advantage:
     A batch of one is compared with 0.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
-        >>> advantages.leave_one_out()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
+        >>> leave_one_out()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [-2.0, 2.0]
     """
     return _Compared(in_group=False, leave_out=True)
@@ -103,10 +97,8 @@ def group_mean(*, scaled: bool = False) -> Advantage:
         Shao et al. 2024 (arXiv 2402.03300), GRPO, with `scaled=True`; recalled.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
         >>> rewards, prompts = jnp.array([1.0, 3.0, 9.0, 9.0]), jnp.array([0, 0, 1, 1])
-        >>> advantages.group_mean()(rewards, prompts).tolist()
+        >>> group_mean()(rewards, prompts).tolist()
         [-1.0, 1.0, 0.0, 0.0]
     """
     return _Compared(in_group=True, leave_out=False, scaled=flag("scaled", scaled))
@@ -121,10 +113,8 @@ def group_others() -> Advantage:
         Kool, van Hoof, Welling 2019; Ahmadian et al. 2024 (arXiv 2402.14740), RLOO; recalled.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
         >>> rewards, prompts = jnp.array([1.0, 3.0, 9.0, 9.0]), jnp.array([0, 0, 1, 1])
-        >>> advantages.group_others()(rewards, prompts).tolist()
+        >>> group_others()(rewards, prompts).tolist()
         [-2.0, 2.0, 0.0, 0.0]
     """
     return _Compared(in_group=True, leave_out=True)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,8 +23,7 @@ from asyncjax import results
 from asyncjax.checks import install_line
 from asyncjax.results import report
 from asyncjax.rollouts import admission
-from asyncjax.rollouts.engine import Engine
-from asyncjax.rollouts.engine import trace as make_trace
+from asyncjax.rollouts.engine import Engine, trace
 from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
 from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces import StalledError
@@ -44,16 +44,8 @@ PROGRAM = "python -m asyncjax.rollouts"
 _FILES = ("lengths", "report")  # settings of which a report shows the name, not the folders
 _OPTIONS = {"generator_slots": "slots", "n_steps": "steps", "path": "report", "max_age": "eta"}
 _NAMES = ["output_length", "length", "lengths", "tokens", "output_tokens", "response_length"]
-_FIGURES: dict[str, Callable[[RolloutSummary], float | str]] = {  # columns of the table
-    "steps per 1,000": lambda figures: 1000 * figures.steps_per_time,
-    "generators idle": lambda figures: _share(figures.generators_idle),
-    "trainer idle": lambda figures: _share(figures.trainer_idle),
-    "age, mean": lambda figures: figures.age_trained.mean,
-    "99 %": lambda figures: figures.age_trained.late,
-    "longest": lambda figures: figures.age_trained.longest,
-    "thrown away": lambda figures: _share(figures.time_wasted),
-    "longest tenth heard": lambda figures: figures.long_share,
-}
+_HEADINGS = ["steps per 1,000", "generators idle", "trainer idle", "age, mean", "99 %", "longest"]
+_HEADINGS += ["thrown away", "longest tenth heard"]
 
 
 def _share(value: float) -> str:
@@ -115,26 +107,15 @@ def _number(cell: str) -> float | None:
 def compare(lengths: np.ndarray, settings: argparse.Namespace) -> dict[str, Outcome]:
     """The trace and the figures of each rule by name, or why it cannot go on."""
     names = [settings.rule, *(name for name in RULES if name != settings.rule)]
-    engine = Engine(
-        settings.slots,
-        settings.training_time,
-        token_time=settings.token_time,
-        transfer_time=settings.transfer_time,
-        group=settings.group,
-    )
+    times = {name: getattr(settings, name) for name in ("token_time", "transfer_time", "group")}
+    engine = Engine(settings.slots, settings.training_time, **times)
+    sizes = {"batch": settings.batch, "n_steps": settings.steps}
     outcomes: dict[str, Outcome] = {}
     for name in names[: 1 if settings.alone else None]:
-        rule = RULES[name](settings.eta, settings.batch)
+        rule, key = RULES[name](settings.eta, settings.batch), jax.random.key(settings.seed)
         try:
-            trace = make_trace(
-                lengths,
-                engine,
-                rule,
-                batch=settings.batch,
-                n_steps=settings.steps,
-                key=jax.random.key(settings.seed),
-            )
-            outcomes[name] = trace, summarize(trace)
+            rolled = trace(lengths, engine, rule, **sizes, key=key)
+            outcomes[name] = rolled, summarize(rolled)
         except StalledError as error:
             outcomes[name] = str(error)
     return outcomes
@@ -142,13 +123,14 @@ def compare(lengths: np.ndarray, settings: argparse.Namespace) -> dict[str, Outc
 
 def table_of(outcomes: dict[str, Outcome]) -> results.Table:
     """A row a rule."""
-    columns = (results.Column("rule", right=False), *map(results.Column, _FIGURES))
-    rows = [
-        (name, "cannot go on", *[None] * (len(_FIGURES) - 1))
-        if isinstance(outcome, str)
-        else (name, *(figure(outcome[1]) for figure in _FIGURES.values()))
-        for name, outcome in outcomes.items()
-    ]
+    columns, rows = (results.Column("rule", right=False), *map(results.Column, _HEADINGS)), []
+    for name, outcome in outcomes.items():
+        row: list[Any] = ["cannot go on", *[None] * (len(_HEADINGS) - 1)]
+        if not isinstance(outcome, str):
+            of = outcome[1]
+            row = [1000 * of.steps_per_time, _share(of.generators_idle), _share(of.trainer_idle)]
+            row += [*of.age_trained, _share(of.time_wasted), of.long_share]
+        rows.append((name, *row))
     return results.Table(columns, rows)
 
 

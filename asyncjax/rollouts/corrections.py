@@ -81,10 +81,8 @@ def none() -> Correction:
     """Samples are taken as if the present policy had made them: biased wherever it had not.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
-        >>> loss = corrections.none()(new, old, new, jnp.array([2.0]), jnp.array([1]))
+        >>> loss = none()(new, old, new, jnp.array([2.0]), jnp.array([1]))
         >>> round(float(loss), 4)
         1.3863
     """
@@ -104,11 +102,9 @@ def truncated_importance(cap: float = float("inf"), *, whole_samples: bool = Fal
         Today's frameworks have the same weights in front of PPO's loss: that is `decoupled`.
 
     Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
         >>> rest = (old, new, jnp.array([2.0]), jnp.array([1]))
-        >>> float(jax.grad(corrections.truncated_importance(1.5))(new, *rest)[0, 0])  # of 2
+        >>> float(jax.grad(truncated_importance(1.5))(new, *rest)[0, 0])  # of 2
         -3.0
     """
     cap = real("cap", cap, above=0.0, finite=False)
@@ -129,11 +125,9 @@ def ppo_clip(epsilon: float = 0.2, upper: float | None = None) -> Correction:
         Schulman et al. 2017 (arXiv 1707.06347), equation 7; without its terms of value and entropy.
 
     Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
         >>> rest = (old, new, jnp.array([-1.0]), jnp.array([1]))
-        >>> float(jax.grad(corrections.ppo_clip(0.2))(new, *rest)[0, 0])
+        >>> float(jax.grad(ppo_clip(0.2))(new, *rest)[0, 0])
         2.0
     """
     return _Clipped(*_interval(epsilon, upper))
@@ -157,11 +151,9 @@ def decoupled(
         2025 (AReaL, arXiv 2505.24298) take the parameters before each step as proximal, as here.
 
     Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
         >>> rest = (old, new, jnp.array([1.0]), jnp.array([1]))
-        >>> float(jax.grad(corrections.decoupled(0.2, cap=1.5))(new, *rest)[0, 0])
+        >>> float(jax.grad(decoupled(0.2, cap=1.5))(new, *rest)[0, 0])
         -1.5
     """
     cap = real("cap", cap, above=0.0, finite=False)
@@ -179,12 +171,10 @@ def effective_sample_size() -> Correction:
         Kong 1992, of importance sampling; recalled.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import corrections
         >>> new = jnp.log(jnp.array([[0.5], [0.1]]))
         >>> old = jnp.log(jnp.array([[0.25], [0.2]]))  # weights 2 and 1/2
         >>> two = jnp.ones(2, int)
-        >>> round(float(corrections.effective_sample_size()(new, old, new, two, two)), 4)
+        >>> round(float(effective_sample_size()(new, old, new, two, two)), 4)
         0.7353
     """
     return _effective

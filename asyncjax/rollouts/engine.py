@@ -1,11 +1,8 @@
 """Generators feed a trainer as a rule says: the `Engine` with its times, the loop of its events.
 
 Events at one instant, in this order: samples that end, by number; the trainer's step ends; weights
-arrive; a pause ends. After each of them the rule is asked what to evict, what to train, and whom to
-admit.
-
-While weights arrive the generators may stand still for a moment (`pause`), so their time runs
-slower than the world's: a sample's end is kept in the generators' own time.
+arrive; a pause ends. After each the rule is asked what to evict, what to train, and whom to admit.
+In a pause the generators' time stands still, in which a sample's end is kept.
 """
 
 from __future__ import annotations
@@ -37,8 +34,6 @@ class Engine:
     """Generators that feed a trainer, and their times; numbers are checked, and then Python's.
 
     A slot makes one sample at a time; sample i takes overhead + length_i * token_time of its slot.
-    When a step is done the new version is on its way to the generators, and samples that start
-    after it has come are made by it.
 
     Attributes:
         generator_slots: Samples that are made at once.
@@ -106,9 +101,9 @@ def trace(
 ) -> RolloutTrace:
     """Makes the trace of rollout workers that feed a trainer.
 
-    The generators of the engine make samples, the trainer takes `batch` of them that the rule
-    selects; when its step is done the new version is on its way to the generators, and samples that
-    start then are made by it.
+    The generators make samples, the trainer takes `batch` of them that the rule selects; when its
+    step is done the new version is on its way, and samples that start when it has come are made by
+    it.
 
     Args:
         lengths: Lengths of samples, tokens: recorded ones, float[L], drawn with replacement; or the
@@ -137,17 +132,17 @@ def trace(
         >>> trace.n_steps, trace.members.shape, bool(trace.age.max() >= 2)
         (50, (50, 8), True)
     """
-    check_engine(engine)
-    batch, n_steps = whole("batch", batch), whole("n_steps", n_steps)
-    check_rule(rule)
+    batch, n_steps = sizes_of(engine, rule, batch, n_steps)
     draw = _lengths(lengths, key, engine.overhead)
     each = chain.from_iterable(draw(block).tolist() for block in count())
     return GenerationLoop(engine, rule, batch, n_steps, lambda sample, loop: next(each)).run()
 
 
-def check_engine(engine: object) -> None:
-    """Refuses what is no engine."""
+def sizes_of(engine: Engine, rule: Rule, batch: int, n_steps: int) -> tuple[int, int]:
+    """The batch and the steps of a run; refuses what is no engine or no rule."""
     instance("engine", engine, Engine, "an Engine, such as rollouts.Engine(64, 10.0)")
+    check_rule(rule)
+    return whole("batch", batch), whole("n_steps", n_steps)
 
 
 def _lengths(
@@ -252,10 +247,7 @@ class GenerationLoop:
         _, sample = heappop(self.ends)
         self._leave(sample, Fate.WAITING)
         self.silent += 1
-        if self.engine.group == 1:
-            self.queue.waiting[sample] = None
-        else:
-            self._close(sample // self.engine.group)
+        self._close(sample // self.engine.group)
 
     def _close(self, group: int) -> None:
         """A sample of a group has left; the group is handed over when all of them have ended."""
@@ -286,9 +278,8 @@ class GenerationLoop:
         """Weights are at the generators, which stand still for a moment."""
         now, self.queue.published = self.arriving.pop(0)
         self.published.append(now)
-        if self.engine.pause:
-            self.paused_until = max(now, self.paused_until) + self.engine.pause
-            self.lost += self.engine.pause
+        self.paused_until = max(now, self.paused_until) + self.engine.pause
+        self.lost += self.engine.pause
 
     def _decide(self) -> None:
         """Asks the rule."""
@@ -317,8 +308,7 @@ class GenerationLoop:
         queue.start_version.append(queue.published)
         queue.running[sample] = queue.untrained[sample] = None
         queue.started += 1
-        if self.engine.group > 1:
-            self.open_in_group.setdefault(sample // self.engine.group, self.engine.group)
+        self.open_in_group.setdefault(sample // self.engine.group, self.engine.group)
         takes = self.engine.overhead + length * self.token_time[slot]
         heappush(self.ends, (queue.now - self.lost + takes, sample))
 
@@ -347,8 +337,7 @@ class GenerationLoop:
         if sample in queue.running:
             self._leave(sample, Fate.EVICTED)
             self.silent += 1
-            if self.engine.group > 1:
-                self._close(sample // self.engine.group)
+            self._close(sample // self.engine.group)
         self.fate[sample] = Fate.EVICTED
         queue.waiting.pop(sample, None)
 

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from asyncjax.checks import function_of, whole
+from asyncjax.checks import function_of, instance, whole
 from asyncjax.rollouts.advantages import Advantage, leave_one_out
 from asyncjax.rollouts.corrections import Correction, effective_sample_size, none
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
 from asyncjax.simulation.arguments import check_optimizer, check_update
 from asyncjax.simulation.rows import read
 
+Server = tuple[Any, Any]  # params, and the optimizer's state
 _PROMPT, _SAMPLE, _STEP = range(3)
 _CORRECTED = ("new", "behaviour", "proximal", "advantage", "length")
 
@@ -89,12 +90,14 @@ class Learner:
 
 
 def learner_of(
-    learner: Learner | optax.GradientTransformation, width: int | None = None
+    learner: Any, width: int | None, problem: RolloutProblem, batch: int, opt_state: Any
 ) -> tuple[Learner, int | None]:
     """The learner of a run, also of an optimizer alone, and apart from it the width.
 
-    So runs of two widths share what is compiled for a step.
+    So runs of two widths share what is compiled for a step. Refuses what no step can be made with.
     """
+    words = "a RolloutProblem, such as rollouts.contextual_bandit makes"
+    instance("problem", problem, RolloutProblem, words)
     if not isinstance(learner, Learner):
         check_optimizer("learner", learner)
         learner = Learner(learner)
@@ -103,16 +106,12 @@ def learner_of(
             f"width must be None where the learner has one ({learner.width}), got {width!r}"
         )
     width = learner.width if width is None else whole("width", width)
-    return replace(learner, width=None), width
-
-
-def check_learner(problem: RolloutProblem, learner: Learner, batch: int, opt_state: Any) -> None:
-    """Refuses what no step can be made with."""
     check_update(learner.optimizer, problem.params, opt_state=opt_state)
     if batch % learner.minibatches:
         raise ValueError(
             f"minibatches must divide the batch of {batch} samples, got {learner.minibatches}"
         )
+    return replace(learner, width=None), width
 
 
 class Lanes(NamedTuple):
@@ -125,13 +124,14 @@ class Lanes(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step knows of its samples."""
+    """What is known of a step beside its drafts; of all steps [T] before each."""
 
     number: Any  # int32[]
     members: Any  # int32[B], its samples
     group: Any  # int32[], samples of one prompt
     delay: Any  # int32[], the largest age among them
     time: Any  # float[], when it ends
+    record: Any  # int32[], row of the records; R: none
 
 
 class StepFigures(NamedTuple):
@@ -162,19 +162,13 @@ def draw(
 
 
 def improve(
-    problem: RolloutProblem,
-    learner: Learner,
-    server: tuple[Any, Any],
-    key: jax.Array,
-    step: Step,
-    rows: Draft,
-) -> tuple[tuple[Any, Any], StepFigures]:
-    """One step of (params, optimizer state), of the drafts of its samples, B rows."""
+    problem: RolloutProblem, learner: Learner, server: Server, key: Any, step: Step, rows: Draft
+) -> tuple[Server, StepFigures]:
+    """One step, of the drafts of its samples, B rows."""
     numbers = step.members // step.group
     prompts = jax.vmap(lambda number: problem.prompt(_folded(key, _PROMPT, number)))(numbers)
     rewards = jax.vmap(problem.reward)(prompts, rows.tokens, rows.length)
-    compare: Any = learner.advantage
-    advantage = compare(rewards, numbers)
+    advantage = cast(Any, learner.advantage)(rewards, numbers)
     batch = prompts, rows, advantage
     extras = {"delay": step.delay, "time": step.time, "key": _folded(key, _STEP, step.number)}
     if learner.passes == 1:
@@ -182,8 +176,8 @@ def improve(
     else:
         new = _log_probs(problem, server[0], batch)
 
-        def update(number: jax.Array, server: tuple[Any, Any]) -> tuple[Any, Any]:
-            part, proximal = _part((batch, new), number % learner.minibatches, learner)
+        def update(number: jax.Array, server: Server) -> Server:
+            part, proximal = _part((batch, new), number % learner.minibatches, learner.minibatches)
             part_key = jax.random.fold_in(extras["key"], number)
             return _update(problem, learner, server, part, proximal, extras | {"key": part_key})[0]
 
@@ -194,19 +188,13 @@ def improve(
 
 
 def _update(
-    problem: RolloutProblem,
-    learner: Learner,
-    server: tuple[Any, Any],
-    batch: tuple[Any, Draft, jax.Array],
-    proximal: jax.Array | None,
-    extras: dict[str, Any],
-) -> tuple[tuple[Any, Any], jax.Array]:
+    problem: Any, learner: Learner, server: Server, batch: Any, proximal: Any, extras: Any
+) -> tuple[Server, jax.Array]:
     """One update, and the log-probabilities as it began; proximal is None where it is those.
 
     A batch is its prompts, drafts and advantages.
     """
     (params, opt_state), (_, rows, advantage) = server, batch
-    correction: Any = learner.correction
 
     def others(new: jax.Array) -> tuple[jax.Array, ...]:
         near = jax.lax.stop_gradient(new) if proximal is None else proximal
@@ -214,7 +202,7 @@ def _update(
 
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         new = _log_probs(problem, params, batch)
-        return correction(new, *others(new)), new
+        return cast(Any, learner.correction)(new, *others(new)), new
 
     grads, new = jax.grad(loss, has_aux=True)(params)
     optimizer = optax.with_extra_args_support(learner.optimizer)
@@ -231,11 +219,10 @@ def _log_probs(problem: RolloutProblem, params: Any, batch: Any) -> jax.Array:
     return jax.vmap(partial(problem.log_probs, params))(prompts, rows.tokens, rows.length)
 
 
-def _part(of: Any, number: jax.Array, learner: Learner) -> Any:
+def _part(of: Any, number: jax.Array, parts: int) -> Any:
     """The minibatch of that number, in the order of the batch."""
 
     def cut(leaf: jax.Array) -> jax.Array:
-        shape = (learner.minibatches, leaf.shape[0] // learner.minibatches, *leaf.shape[1:])
-        return read(leaf.reshape(shape), number)
+        return read(leaf.reshape(parts, leaf.shape[0] // parts, *leaf.shape[1:]), number)
 
     return jax.tree.map(cut, of)

@@ -8,8 +8,7 @@ In symbols: prompts :math:`q \sim D`, a policy :math:`\pi_x`, a reward r, and
 .. math:: \nabla f(x) = -E \left( r(q, y) - b \right) \nabla \log \pi_x(y | q)
 
 for every b that does not depend on y. What differs from a `Problem` is who makes the data: the
-policy, and perhaps an old one. Which version draws which tokens when is none of a problem's
-business, so samples are made piece by piece.
+policy, and perhaps an old one. Samples are made piece by piece, by whichever version is there.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ class Bound:
 class RolloutProblem:
     """What is optimised where a policy makes the data, as a pytree: arrays are leaves.
 
-    The functions are static, take the arrays as an argument and are compared by value, so two
-    problems of the same shapes and settings share one compilation. All are pure and traceable, of
-    one prompt and one sample, with static shapes: a `vmap` makes many.
+    The functions are static and compared by value, so two problems of the same shapes and settings
+    share one compilation. All are pure and traceable, of one prompt and one sample.
 
     Attributes:
         params: The initial policy, any pytree of floating-point arrays.
@@ -82,9 +80,8 @@ class RolloutProblem:
 
     Note:
         Drawing in pieces with the same `params` and key gives the same bits as drawing at once.
-        With new `params` between two pieces, all that the policy computed of the tokens before
-        (keys and values) is computed afresh with the new ones. Frameworks that swap weights in
-        flight differ in this; some go on with what the old weights left in their caches.
+        With new `params`, keys and values of the tokens before are computed afresh; some frameworks
+        that swap weights in flight go on with what the old weights left in their caches.
 
     Example:
         >>> import jax
@@ -125,16 +122,8 @@ class RolloutProblem:
     ) -> Draft:
         """Draws the tokens at begin <= t < end, unless the sample has ended before.
 
-        Args:
-            params: The policy that draws, a pytree like the problem's.
-            prompt: What `prompt` returned.
-            draft: The sample so far; of length `begin`, or ended.
-            begin: An int32 scalar, 0..T.
-            end: An int32 scalar, 0..T; below `begin` nothing is drawn.
-            key: The sample's typed key, the same for all its pieces.
-
-        Returns:
-            The sample with those tokens and their log-probabilities under `params`.
+        `draft` is the sample so far, of length `begin` or ended; `begin` and `end` are int32
+        scalars of 0..T; `key` is the sample's, the same for all its pieces.
         """
         check_model(params, self.params)
         self._check_prompt(prompt)
@@ -150,16 +139,10 @@ class RolloutProblem:
         return self.extend(params, prompt, self.empty_draft(), 0, self.max_length, key)
 
     def log_probs(self, params: PyTree, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
-        """Returns the log-probability of each token, given the prompt and the tokens before it.
+        """Returns the log-probability of each token, given those before it, float[T].
 
-        Args:
-            params: The policy, a pytree like the problem's.
-            prompt: What `prompt` returned.
-            tokens: int32[T], a sample's.
-            length: An int32 scalar, 0..T.
-
-        Returns:
-            float[T], 0 from `length` on; differentiable in `params`.
+        `tokens` are a sample's, int32[T]; those from `length` on, an int32 scalar, have 0.
+        Differentiable in `params`.
         """
         check_model(params, self.params)
         self._check_prompt(prompt)
@@ -176,8 +159,7 @@ class RolloutProblem:
     def objective(self) -> Callable[[PyTree], jax.Array] | None:
         """The function `params -> scalar` that is minimised, or None.
 
-        It is a `jax.tree_util.Partial`: a pytree, so a compiled function may take it as an
-        argument. A policy of another tree is a TypeError, of other shapes a ValueError.
+        It is a pytree, so a compiled function may take it as an argument.
         """
         if self.objective_of is None:
             return None
@@ -229,22 +211,12 @@ def _objective(of: tuple[Any, Any, Any], data: PyTree, params: PyTree) -> jax.Ar
 
 
 def wide_type(params: PyTree) -> Any:
-    """Returns the type of log-probabilities: the policy's own, float32 where it is narrower.
-
-    Example:
-        >>> wide_type(jnp.ones(2, jnp.bfloat16)).name
-        'float32'
-    """
+    """Returns the type of log-probabilities: the policy's own, float32 where it is narrower."""
     return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
 
 
 def empty_draft(max_length: int, params: PyTree) -> Draft:
-    """Returns a sample without tokens; log-probabilities are of the policy's type.
-
-    Example:
-        >>> empty_draft(3, jnp.ones(2)).tokens.tolist()
-        [0, 0, 0]
-    """
+    """Returns a sample without tokens; log-probabilities are of the policy's type."""
     return Draft(
         tokens=jnp.zeros(max_length, jnp.int32),
         log_probs=jnp.zeros(max_length, wide_type(params)),
@@ -255,13 +227,6 @@ def empty_draft(max_length: int, params: PyTree) -> Draft:
 
 def placed(draft: Draft, t: Any, token: jax.Array, log_prob: jax.Array, drawn: Any) -> Draft:
     """Returns the draft with a token at place t, if `drawn`; who calls says whether it ends there.
-
-    Args:
-        draft: The sample so far.
-        t: An int32 scalar, 0..T-1.
-        token: int32[], what stands there.
-        log_prob: float[], of it.
-        drawn: bool[]; False leaves the draft as it is.
 
     Example:
         >>> draft = empty_draft(2, jnp.ones(1))

@@ -5,15 +5,13 @@
 
 A replay knows from its trace what is drawn when, waits where, and trains what: a plan says so, made
 on the host, and one compiled loop goes over the versions. A sample has its slot from the turn of
-its first version to the turn that trains it; samples that no step trains are not drawn. Only the
-present model is there: what is old is the samples, and their log-probabilities tell by whom they
-were made.
+its first version to the turn that trains it. Only the present model is there: what is old is the
+samples, and their log-probabilities tell by whom they were made.
 
-Where durations follow the data (`train`), time and values depend on each other, so the loop of
-events and the training go together: when a sample begins its version is there, and its length is
-asked for. Samples are drawn in blocks of the next numbers under the present version, so the device
-is waited for once a block and not once a sample; what of a block is left when a new version comes
-is drawn afresh by that.
+Where durations follow the data (`train`), the loop of events and the training go together: when a
+sample begins its version is there, and its length is asked for. Samples are drawn in blocks of the
+next numbers, so the device is waited for once a block; what is left of a block when a new version
+comes is drawn afresh by that.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -32,18 +30,9 @@ import optax
 from asyncjax.checks import flag, instance, one_key, whole
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Array, Run, Source
-from asyncjax.rollouts.admission import Rule, check_rule
-from asyncjax.rollouts.engine import Engine, GenerationLoop, check_engine
-from asyncjax.rollouts.learner import (
-    Lanes,
-    Learner,
-    Step,
-    StepFigures,
-    check_learner,
-    draw,
-    improve,
-    learner_of,
-)
+from asyncjax.rollouts.admission import Rule
+from asyncjax.rollouts.engine import Engine, GenerationLoop, sizes_of
+from asyncjax.rollouts.learner import Lanes, Learner, Step, StepFigures, draw, improve, learner_of
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
 from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 from asyncjax.simulation.arguments import Execution, execution_of
@@ -51,7 +40,7 @@ from asyncjax.simulation.engine import Metrics, first_state, judge
 from asyncjax.simulation.loop import Loop, Progress, run
 from asyncjax.simulation.plan import allocate, recorded_versions
 from asyncjax.simulation.rows import blank, read, when, write
-from asyncjax.traces.progress import Pace, pace_of
+from asyncjax.traces.progress import Pace
 
 _CHUNK_COST = 4  # of a chunk, in lanes
 _ROUNDING = 1e-6  # tokens; a boundary that is whole up to rounding is whole
@@ -107,22 +96,15 @@ def replay(
 ) -> Run:
     """Replays a trace of rollouts: each sample is drawn by the versions that the trace says.
 
-    The samples that begin under one version are drawn together once it is there, and wait until
-    their step trains them, with the log-probabilities of their tokens; those that no step trains
-    are not drawn. The trace decides when, the policy decides what: unless the lengths of the trace
-    are the policy's own (`rollouts.train`), a sample may be shorter or longer than its time says.
-    Where versions come in flight, one that comes when a share s of a sample's time has gone by
-    draws from token s m on, with m its length in the trace, T at most; what is drawn before stays.
+    Samples that no step trains are not drawn. The trace decides when, the policy decides what:
+    unless the lengths of the trace are the policy's own (`rollouts.train`), a sample may be shorter
+    or longer than its time says. A version that comes in flight, when a share s of a sample's time
+    has gone by, draws from token s m on, with m its length in the trace, T at most.
 
     The prompt of sample i is drawn with a key folded from `key` and i // group, the sample with one
-    folded from `key` and i. So traces that are compared under one key deal the same prompts, and
-    nothing depends on who is drawn beside whom.
-
-    The optimizer is handed `delay` (the largest age in the step's batch), `time` (when it ends) and
-    `key`. Gradients are fresh, only the data are old: there is no `read_params` and no `worker`.
-
-    Pure in (problem, trace, learner, key), so it may be vmapped over keys, initial policies and
-    states of the optimizer; the trace stays concrete.
+    folded from `key` and i: traces that are compared under one key deal the same prompts. The
+    optimizer is handed `delay` (the largest age in the step's batch), `time` (when it ends) and
+    `key`. It may be vmapped over keys, initial policies and states of the optimizer.
 
     Args:
         problem: A policy, what it is asked, and what its answers are worth.
@@ -141,10 +123,10 @@ def replay(
 
     Returns:
         The run: `records` as `RolloutRecords`, `trace` the one that was given, no `costs` (see
-        `rollouts.summarize`). Memory: no versions but one model, its gradient and the state of the
-        optimizer; 8 T + 5 bytes for each draft that is made or waits at once (at most a quarter
-        more slots), 16 bytes a segment and 8 a trained sample for the plan; and what the policy
-        needs to draw `width` samples, and to differentiate a minibatch of them.
+        `rollouts.summarize`). Memory: one model, its gradient and the state of the optimizer;
+        8 T + 5 bytes for each draft that is made or waits at once, 16 bytes a segment and 8 a
+        trained sample; and what the policy needs to draw `width` samples, and to differentiate a
+        minibatch.
 
     Example:
         >>> import jax, optax
@@ -158,24 +140,19 @@ def replay(
         >>> run.records.version.tolist(), bool(run.records.loss[-1] < run.records.loss[0] < -0.5)
         ([20, 40, 60], True)
     """
-    _check_problem(problem)
     _check_trace(trace)
     execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
     key = one_key("key", key)
-    learner, width = learner_of(learner, width)
-    check_learner(problem, learner, trace.members.shape[1], opt_state)
-    every = None if record_every is None else whole("record_every", record_every)
-    if not flag("waves", waves):
-        width = 1
-    plan = plan_rollouts(trace, problem.max_length, every, width)
-    n_steps, time = trace.n_steps, np.append(0.0, plan.program.time).tolist()
-    kind: Any = ByVersion(learner, plan.draft_slots, len(plan.records))
-    given = (plan.program, key, opt_state)
+    learner, width = learner_of(learner, width, problem, trace.members.shape[1], opt_state)
+    recorded = _recorded(trace.n_steps, record_every)
+    width = width if flag("waves", waves) else 1
+    program, draft_slots = plan_rollouts(trace, problem.max_length, recorded, width)
+    n_steps, time = trace.n_steps, np.append(0.0, program.steps.time).tolist()
+    kind: Any = ByVersion(learner, draft_slots, len(recorded))
+    given, policy = (program, key, opt_state), cast(Any, problem)
     loop = Loop(kind, given, n_steps, lambda turn, _: Progress(turn, n_steps, time[turn]))
-    policy: Any = problem
-    return _run_of(
-        trace, plan.records, *run(loop, policy, execution.progress, execution.checkpoint)
-    )
+    state = run(loop, policy, execution.progress, execution.checkpoint)
+    return _run_of(trace, recorded, *state)
 
 
 @explicit
@@ -196,10 +173,8 @@ def train(
     """Trains a policy on samples that take as long as they are, and makes the trace of it.
 
     What `rollouts.trace` does with lengths that are given, this does with those that the policy
-    makes: sample i has length_i tokens, drawn by the version that is at the generators when it
-    begins, and takes overhead + length_i * token_time of its slot. A policy that learns to answer
-    in few tokens makes its generators faster. `rollouts.replay` of the trace under the same key
-    gives the same run.
+    makes when a sample begins: one that learns to answer in few tokens makes its generators faster.
+    `rollouts.replay` of the trace under the same key gives the same run.
 
     Args:
         problem: As in `rollouts.replay`.
@@ -217,12 +192,8 @@ def train(
         progress: Short for that of `execution`.
 
     Returns:
-        The run, as `rollouts.replay` returns it, and the trace. Memory: one model, its gradient and
-        the state of the optimizer on the device; the drafts that are made or wait, 8 T + 5 bytes
-        each, on the host.
-
-    Raises:
-        StalledError: As in `rollouts.trace`.
+        The run, as `rollouts.replay` returns it, and the trace. Drafts that are made or wait are
+        on the host, 8 T + 5 bytes each.
 
     Example:
         >>> import jax, optax
@@ -234,35 +205,31 @@ def train(
         >>> trace.length[:3].tolist(), trace.n_steps, bool(run.records.loss[-1] < -0.7)
         ([1.0, 1.0, 1.0], 30, True)
     """
-    _check_problem(problem)
-    check_engine(engine)
+    batch, n_steps = sizes_of(engine, rule, batch, n_steps)
     if engine.in_flight:
         raise ValueError(
             "in_flight of the engine must be False: a sample is drawn whole when it begins"
         )
-    check_rule(rule)
-    batch, n_steps = whole("batch", batch), whole("n_steps", n_steps)
-    learner, width = learner_of(learner)
-    check_learner(problem, learner, batch, opt_state)
+    learner, width = learner_of(learner, None, problem, batch, opt_state)
     execution = execution_of(execution, progress=progress)
     if execution.checkpoint is not None:
         raise ValueError(
             "checkpoint of the execution must be None: a run that makes its trace keeps none"
         )
-    every = None if record_every is None else whole("record_every", record_every)
-    recorded = recorded_versions(n_steps, every)
+    key, recorded = one_key("key", key), _recorded(n_steps, record_every)
+    pace = Pace(execution.progress or (lambda _: None), n_steps)
+    sizes = np.int32(engine.group), width or batch, len(recorded), _rows_of(recorded, n_steps)
     state = _begun(problem, learner, opt_state, len(recorded))
-    told = len(recorded), _rows_of(recorded, n_steps), pace_of(execution.progress, n_steps)
-    sizes = np.int32(engine.group), width or batch
-    trainer = _Trainer(problem, learner, state, one_key("key", key), *sizes, *told)
+    trainer = _Trainer(problem, learner, key, *sizes, pace, state)
     trace = GenerationLoop(engine, rule, batch, n_steps, trainer.length).run()
-    return _run_of(trace, recorded, *trainer.end(trace)), trace
+    trainer.end(trace)
+    return _run_of(trace, recorded, *_told(trainer.state, len(recorded))), trace
 
 
-def _check_problem(problem: object) -> None:
-    """Refuses what is no policy."""
-    words = "a RolloutProblem, such as rollouts.contextual_bandit makes"
-    instance("problem", problem, RolloutProblem, words)
+def _recorded(n_steps: int, record_every: int | None) -> np.ndarray:
+    """The versions that are recorded, int64[R]."""
+    every = None if record_every is None else whole("record_every", record_every)
+    return recorded_versions(n_steps, every)
 
 
 def _check_trace(trace: RolloutTrace) -> None:
@@ -287,34 +254,21 @@ class RolloutProgram(NamedTuple):
 
     lanes: Lanes  # [C, L], of C chunks
     first_chunk: np.ndarray  # int32[T + 1]; version v draws first_chunk[v] .. first_chunk[v + 1]
-    member: np.ndarray  # int32[T, B], the samples of each step
-    member_slot: np.ndarray  # int32[T, B]
-    delay: np.ndarray  # int32[T], the largest age in a step
-    time: np.ndarray  # float64[T], time units, when a step ends
-    record: np.ndarray  # int32[T], row of the records; R: none
-    group: np.ndarray  # int32[], samples of one prompt
-
-
-class RolloutPlan(NamedTuple):
-    """A planned replay."""
-
-    program: RolloutProgram  # arrays for the loop
-    records: np.ndarray  # int64[R], recorded versions
-    draft_slots: int  # drafts that wait at once, at most, rounded up so that plans share programs
-    width: int  # lanes of a chunk
+    slots: np.ndarray  # int32[T, B], of the samples of each step
+    steps: Step  # [T]
 
 
 def plan_rollouts(
-    trace: RolloutTrace, max_length: int, record_every: int | None, width: int | None
-) -> RolloutPlan:
-    """Plans the replay of a checked trace.
+    trace: RolloutTrace, max_length: int, recorded: np.ndarray, width: int | None
+) -> tuple[RolloutProgram, int]:
+    """Plans the replay of a checked trace; also how many drafts wait at once, at most, rounded up.
 
     Example:
         >>> from asyncjax import rollouts
         >>> engine, rule = rollouts.Engine(4, 1.0), rollouts.admission.in_order(1)
         >>> trace = rollouts.trace([1.0], engine, rule, batch=2, n_steps=5)
-        >>> program = plan_rollouts(trace, 1, None, 2).program
-        >>> program.member_slot[:3].tolist(), program.first_chunk.tolist()
+        >>> program, draft_slots = plan_rollouts(trace, 1, np.array([5]), 2)
+        >>> program.slots[:3].tolist(), program.first_chunk.tolist()
         ([[0, 1], [2, 3], [0, 1]], [0, 2, 3, 4, 5, 5])
     """
     n_steps, batch = trace.members.shape
@@ -335,18 +289,11 @@ def plan_rollouts(
     lanes = Lanes(*(np.full(shape, value, np.int32) for value in idle))
     for column, values in zip(lanes, (slot_of[sample], sample, begin, end), strict=True):
         column[at] = values[order]
-    records = recorded_versions(n_steps, record_every)
-    program = RolloutProgram(
-        lanes,
-        first_chunk,
-        trace.members.astype(np.int32),
-        slot_of[trace.members],
-        trace.age.reshape(n_steps, batch).max(1).astype(np.int32),
-        np.asarray(trace.step_end, np.float64),
-        _rows_of(records, n_steps),
-        np.asarray(trace.group, np.int32),
-    )
-    return RolloutPlan(program, records, draft_slots, width)
+    members, age = trace.members.astype(np.int32), trace.age.reshape(n_steps, batch)
+    group, delay = np.full(n_steps, trace.group, np.int32), age.max(1).astype(np.int32)
+    numbers, ends = np.arange(n_steps, dtype=np.int32), np.asarray(trace.step_end, np.float64)
+    steps = Step(numbers, members, group, delay, ends, _rows_of(recorded, n_steps))
+    return RolloutProgram(lanes, first_chunk, slot_of[members], steps), draft_slots
 
 
 def _rows_of(recorded: np.ndarray, n_steps: int) -> np.ndarray:
@@ -404,21 +351,12 @@ class Note(NamedTuple):
     figures: StepFigures  # of the step that made it
 
 
-class VersionState(NamedTuple):
-    """What the loop over versions carries."""
-
-    params: Any
-    opt_state: Any
-    drafts: Draft  # S + 1 rows: samples that are made or wait; the last is scratch
-    notes: Note  # R + 1 rows; the last is scratch
+State = tuple[Any, Any, Note]  # params, optimizer's state, R + 1 rows of which the last is scratch
 
 
 @dataclass(frozen=True)
 class ByVersion:
-    """A replay whose turns are the versions of the policy.
-
-    What it is given: a program, the key, and the optimizer's first state, None: its own.
-    """
+    """Turns are versions; given are a program, the key, the optimizer's first state or None."""
 
     learner: Learner
     draft_slots: int
@@ -429,46 +367,40 @@ class ByVersion:
         """The optimizer."""
         return self.learner.optimizer
 
-    def init(self, problem: RolloutProblem, given: Any) -> VersionState:
-        """Nothing is drawn yet."""
+    def init(self, problem: RolloutProblem, given: Any) -> tuple[Draft, State]:
+        """Nothing is drawn yet: S + 1 rows for drafts that are made or wait, one is scratch."""
         drafts = blank(problem.empty_draft(), self.draft_slots + 1)
-        params, opt_state, notes = _begun(problem, self.learner, given[2], self.n_records)
-        return VersionState(params, opt_state, drafts, notes)
+        return drafts, _begun(problem, self.learner, given[2], self.n_records)
 
-    def step(
-        self, problem: Any, given: Any, state: VersionState, first: Any, last: Any
-    ) -> VersionState:
+    def step(self, problem: Any, given: Any, state: Any, first: Any, last: Any) -> Any:
         """Makes turns."""
         program, key, _ = given
-        group = jnp.asarray(program.group)
 
-        def chunk(number: jax.Array, drafts: Draft, params: Any) -> Draft:
-            lanes = Lanes(*read(tuple(program.lanes), number))
+        def chunk(number: jax.Array, drafts: Draft, params: Any, group: Any) -> Draft:
+            lanes = read(program.lanes, number)
             rows = draw(problem, params, key, group, lanes, read(drafts, lanes.slot))
             return write(drafts, lanes.slot, rows)
 
-        def turn(number: jax.Array, state: VersionState) -> VersionState:
-            number = jnp.asarray(number, jnp.int32)
+        def turn(number: jax.Array, state: tuple[Draft, State]) -> tuple[Draft, State]:
+            (drafts, server), number = state, jnp.asarray(number, jnp.int32)
             begin, end = read(program.first_chunk, number), read(program.first_chunk, number + 1)
-            add = partial(chunk, params=state.params)
-            drafts = jax.lax.fori_loop(begin, end, add, state.drafts)
-            members, slots, delay, time, record = read(
-                (program.member, program.member_slot, program.delay, program.time, program.record),
-                number,
-            )
-            step = Step(number, members, group, delay, time)
-            server, rows = (state.params, state.opt_state), read(drafts, slots)
-            server, figures = improve(problem, self.learner, server, key, step, rows)
-            notes = _noted(problem, self.n_records, state.notes, record, server[0], figures)
-            return VersionState(*server, drafts, notes)
+            step, slots = read((program.steps, program.slots), number)
+            add = partial(chunk, params=server[0], group=step.group)
+            drafts = jax.lax.fori_loop(begin, end, add, drafts)
+            rows = read(drafts, slots)
+            return drafts, _advanced(self.learner, self.n_records, problem, server, key, step, rows)
 
-        end = program.member.shape[0] if last is None else last
+        end = program.slots.shape[0] if last is None else last
         return jax.lax.fori_loop(first, end, turn, state)
 
-    def finalize(self, problem: Any, given: Any, state: VersionState) -> tuple[Any, Any, Note]:
+    def finalize(self, problem: Any, given: Any, state: tuple[Draft, State]) -> State:
         """The records were written on the way."""
-        notes = jax.tree.map(lambda leaf: leaf[: self.n_records], state.notes)
-        return state.params, state.opt_state, notes
+        return _told(state[1], self.n_records)
+
+
+def _told(state: State, n_records: int) -> State:
+    """The state without the scratch row of its records."""
+    return *state[:2], jax.tree.map(lambda leaf: leaf[:n_records], state[2])
 
 
 def _begun(problem: Any, learner: Learner, opt_state: Any, n_records: int) -> tuple[Any, Any, Note]:
@@ -480,17 +412,25 @@ def _begun(problem: Any, learner: Learner, opt_state: Any, n_records: int) -> tu
     return params, first_state(learner.optimizer, params, opt_state), notes
 
 
-def _noted(
-    problem: Any, n_records: int, notes: Note, record: jax.Array, params: Any, figures: StepFigures
-) -> Note:
-    """The records with a version judged, if it is one that is recorded."""
+def _advanced(
+    learner: Learner,
+    n_records: int,
+    problem: Any,
+    state: State,
+    key: jax.Array,
+    step: Step,
+    rows: Any,
+) -> State:
+    """The next version, judged if it is one that is recorded."""
+    params, opt_state, notes = state
+    server, figures = improve(problem, learner, (params, opt_state), key, step, rows)
 
     def note(notes: Note) -> Note:
         # Tied to what the loop changes, else it is taken out of this loop (see `when`).
-        notes, model = jax.lax.optimization_barrier((notes, params))
-        return write(notes, record, Note(judge(problem, model, figures.loss), figures))
+        notes, model = jax.lax.optimization_barrier((notes, server[0]))
+        return write(notes, step.record, Note(judge(problem, model, figures.loss), figures))
 
-    return when(jnp.asarray(record) < np.int32(n_records), note, notes)
+    return *server, when(jnp.asarray(step.record) < np.int32(n_records), note, notes)
 
 
 @dataclass(eq=False)
@@ -499,13 +439,13 @@ class _Trainer:
 
     problem: RolloutProblem
     learner: Learner
-    state: tuple[Any, Any, Note]
     key: jax.Array
     group: np.ndarray  # int32[], samples of one prompt
     width: int  # samples of a block
     n_records: int
     record: np.ndarray  # int32[T], row of the records; R: none
-    pace: Pace | None
+    pace: Pace
+    state: State
     version: int = 0
     first: int = 0  # sample of the block
     block: Draft | None = None  # drawn by this version, on the host
@@ -532,25 +472,20 @@ class _Trainer:
         drafts = [self.drafts.pop(sample) for sample in members]
         rows: Any = Draft(*map(np.stack, zip(*drafts, strict=True)))
         delay = np.int32(self.version - min(start_version[sample] for sample in members))
-        number, samples = np.int32(self.version), np.array(members, np.int32)
-        given = self.key, Step(number, samples, self.group, delay, ends), rows
-        given = *given, np.int32(self.record[self.version])
+        number, record = np.int32(self.version), self.record[self.version]
+        step = Step(number, np.array(members, np.int32), self.group, delay, ends, record)
         is_extra = isinstance(self.learner.optimizer, optax.GradientTransformationExtraArgs)
-        static = self.learner, is_extra, self.n_records
-        self.state = _trained(*static, self.problem, self.state, given)
+        static, given = (is_extra, self.learner, self.n_records), (self.key, step, rows)
+        self.state = _trained(*static, self.problem, self.state, *given)
         self.version += 1
-        if self.pace is not None:
-            self.pace.at(self.version, ends)
+        self.pace.at(self.version, ends)
 
-    def end(self, trace: RolloutTrace) -> tuple[Any, Any, Note]:
+    def end(self, trace: RolloutTrace) -> None:
         """Trains what no sample has waited for."""
         rest = zip(trace.members.tolist(), trace.step_end.tolist(), strict=True)
         for members, ends in list(rest)[self.version :]:
             self.train(members, ends, trace.start_version)
-        if self.pace is not None:
-            self.pace.end(float(trace.step_end[-1]))
-        params, opt_state, notes = self.state
-        return params, opt_state, jax.tree.map(lambda leaf: leaf[: self.n_records], notes)
+        self.pace.end(float(trace.step_end[-1]))
 
 
 @partial(jax.jit, static_argnums=5)
@@ -565,13 +500,9 @@ def _drawn(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _trained(
-    learner: Learner, extras: bool, n_records: int, problem: Any, state: Any, given: Any
-) -> tuple[Any, Any, Note]:
-    """The policy, the optimizer's state and the records after a step."""
-    (params, opt_state, notes), (key, step, rows, record) = state, given
-    server, figures = improve(problem, learner, (params, opt_state), key, step, rows)
-    return *server, _noted(problem, n_records, notes, record, server[0], figures)
+def _trained(extras: bool, learner: Learner, n_records: int, *given: Any) -> State:
+    """The state after a step; whether the optimizer takes extras is static, too."""
+    return _advanced(learner, n_records, *given)
 
 
 def _run_of(
@@ -581,19 +512,9 @@ def _run_of(
     ends, ages = trace.step_end[recorded - 1], trace.age.reshape(trace.members.shape)[recorded - 1]
     used = recorded * trace.members.shape[1]
     evicted = np.sort(trace.end[trace.fate == Fate.EVICTED])
-    records = RolloutRecords(
-        version=recorded.astype(np.int32),
-        time=ends,
-        delay=ages.max(1).astype(np.int32),
-        used=used,
-        computed=used + np.searchsorted(evicted, ends, side="right"),
-        loss=notes.metrics.loss,
-        finite=notes.metrics.finite,
-        metrics=notes.metrics.metrics,
-        age=ages.mean(1),
-        reward=-notes.figures.loss,
-        length=notes.figures.length,
-        effective_sample_size=notes.figures.effective,
-    )
+    computed = used + np.searchsorted(evicted, ends, side="right")
+    (loss, metrics, finite), (step_loss, length, effective) = notes
+    host = recorded.astype(np.int32), ends, ages.max(1).astype(np.int32), used, computed
+    device = loss, finite, metrics, ages.mean(1), -step_loss, length, effective
     source: Any = trace
-    return Run(params, opt_state, records, Source((source,), ()))
+    return Run(params, opt_state, RolloutRecords(*host, *device), Source((source,), ()))

@@ -1,8 +1,7 @@
 """`RolloutTrace`: which sample was made when, by which versions, its fate; and that in numbers.
 
 A sample is data made by an old policy; the gradient that is taken of it is fresh. So this is no
-`EventTrace`, where what arrives is a gradient of one old model: here many samples make one step, a
-sample may have been made by several versions, and it may wait between its end and its step.
+`EventTrace`: many samples make one step, each perhaps made by several versions, after a wait.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class Fate(IntEnum):
 class RolloutTrace(NamedTuple):
     """N samples in the order in which they were started, and the T steps of the trainer.
 
-    Versions count finished steps of the trainer. A sample's age at training is the version that the
-    trainer holds when its step begins, which is the number of the step, minus `start_version`.
+    Versions count finished steps of the trainer. A sample's age at training is the number of its
+    step minus `start_version`.
 
     Attributes:
         start: float64[N], time units, not decreasing.
@@ -180,13 +179,8 @@ def summarize(trace: RolloutTrace) -> RolloutSummary:
     per_sample = float(took[trace.fate == Fate.TRAINED].mean())
     batch, busy = trace.members.shape[1], float(took.sum())
     return RolloutSummary(
-        steps=trace.n_steps,
-        time=end,
-        steps_per_time=trace.n_steps / end,
-        trained=int(counts[Fate.TRAINED]),
-        evicted=int(counts[Fate.EVICTED]),
-        waiting=int(counts[Fate.WAITING]),
-        running=int(counts[Fate.RUNNING]),
+        *(trace.n_steps, end, trace.n_steps / end),
+        *(int(counts[fate]) for fate in (Fate.TRAINED, Fate.EVICTED, Fate.WAITING, Fate.RUNNING)),
         generators_idle=1.0 - busy / (trace.generator_slots * end),
         trainer_idle=1.0 - training * trace.n_steps / end,
         age_made=_ages(made),

@@ -1,32 +1,12 @@
-r"""Tasks whose data a policy makes: a bandit, all of it known, and answers of a small transformer.
+"""Tasks whose data a policy makes: a bandit, all of it known, and answers of a small transformer.
 
-The contextual bandit has a softmax policy, and a sample is one token, the action:
+A bandit's objective is a sum and no estimate: a bias from actions of old policies shows in where a
+run ends. In a token task a policy reads symbols, writes an answer that can be checked, and stops:
+with the end token, or at its T-th token where it never ends. The end token counts as a token. What
+is asked of a prompt has one right answer.
 
-.. math:: \pi_x(a | c) = \frac{e^{z_{ca}}}{\sum_b e^{z_{cb}}}, \qquad
-          z_c = x_c \ \text{(tabular)} \quad \text{or} \quad z_c = \phi_c^\top x
-          \ \text{(linear in features)}
-
-.. math:: f(x) = -\sum_c p_c \sum_a \pi_x(a | c) \, r_{ca} \ge -\sum_c p_c \max_a r_{ca}
-
-Its objective is this sum, and no estimate: so a bias of the gradients, from actions of old
-policies, shows in where a run ends.
-
-In the token task a policy reads symbols, writes an answer that can be checked, and stops. A sample
-ends with the end token, or with its T-th token where the policy never ends it: how long it is is up
-to the policy. It is worth
-
-.. math:: r = \frac{\#\{k : z_k = a_k\}}{\max(|z|, |a|)} - \lambda \frac{|y|}{T},
-
-where y is all that was written, z is y without fillers and a the right answer; the end token counts
-as a token of each. Without partial credit the fraction is replaced by 1 if z = a, and 0 otherwise.
-What is asked of a prompt of n symbols 0..m-1 has one right answer:
-
-.. math:: \text{copying: } a_t = q_t, \qquad \text{sorting: } a = \mathrm{sort}(q), \qquad
-          \text{sums: } a_t = \sum_{s \le t} q_s \bmod m
-
-Tokens are drawn from a `TinyGPT` one by one, with keys and values of earlier places kept: neither
-depends on later places, so a further token costs one place and not the whole row again. The scores
-are those of the module itself, to rounding.
+Tokens are drawn from a `TinyGPT` one by one, with keys and values of earlier places kept, so a
+further token costs one place. The scores are those of the module itself, to rounding.
 """
 
 from __future__ import annotations
@@ -169,7 +149,6 @@ def contextual_bandit(
     """
     rewards = arrays.matrix("rewards", rewards, "[contexts, actions]")
     n_contexts, n_actions = rewards.shape
-    rows = n_contexts
     if features is not None:
         features = arrays.matrix("features", features, "[contexts, features]")
         if features.shape[0] != n_contexts:
@@ -177,7 +156,7 @@ def contextual_bandit(
                 f"features must have a row for each of the {n_contexts} contexts of rewards, "
                 f"got shape {features.shape}"
             )
-        rows = features.shape[1]
+    rows = n_contexts if features is None else features.shape[1]
     noise = real("noise", noise, least=0)
     start = arrays.starting_point(start, (rows, n_actions), 0.0, rewards.dtype)
     data = BanditData(rewards, _shares(chances, n_contexts, rewards.dtype), features)
@@ -418,10 +397,10 @@ def token_task(
 
     .. math:: r = \frac{\#\{k : z_k = a_k\}}{\max(|z|, |a|)} - \lambda \frac{|y|}{T}
 
-    z is what was written without fillers, a the right answer, both with their end token. The policy
-    is a `TinyGPT` that starts near the uniform distribution, so its first samples have a length
-    that knows nothing of the prompt; a trained one stops where the answer does, and then long
-    prompts make long samples.
+    y is what was written, z the same without fillers, a the right answer, all with their end token;
+    without partial credit the fraction is 1 if z = a, and 0 otherwise. The policy is a `TinyGPT`
+    that starts near the uniform distribution; a trained one stops where the answer does, and then
+    long prompts make long samples.
 
     Args:
         task: What is asked: `copying()`, `sorting()`, `modular_sums()`, or a pure, traceable and
@@ -435,7 +414,7 @@ def token_task(
         max_length: T, tokens of the longest sample, at least A + 1; None: 2 A + 2.
         filler: Whether a further token may be written that the checker leaves out: the policy may
             think as long as it likes.
-        partial: Whether a part of the answer brings a part of the reward; otherwise it is 0 or 1.
+        partial: Whether a part of the answer brings a part of the reward.
         length_cost: lambda, what a sample of T tokens costs; not negative.
         width: Of the transformer, a multiple of `heads`.
         depth: Its blocks.
@@ -466,8 +445,7 @@ def token_task(
         (10, ['solved', 'length'])
 
     Reference:
-        Williams, Simple statistical gradient-following algorithms for connectionist reinforcement
-        learning, Machine Learning 8, 1992 (the gradient that such samples give).
+        Williams, Machine Learning 8, 1992 (REINFORCE, the gradient that such samples give).
     """
     one_key("key", key)
     n_symbols, shortest = whole("n_symbols", n_symbols, 2), whole("shortest", shortest)
@@ -522,16 +500,6 @@ def next_scores(
 
     The cache is filled below `place`, an int32 scalar of at most L - n, and then below place + n.
     The layers are those of the module, by the names that it gave them.
-
-    Example:
-        >>> model = TinyGPT(vocabulary=3, width=4, depth=1, heads=2, length=5)
-        >>> def follows(key):
-        ...     params = model.init(key, jnp.zeros((1, 5), int))["params"]
-        ...     cache = empty_cache(model, params)
-        ...     cache, _ = next_scores(model, params, cache, 0, jnp.array([0, 1, 2]))
-        ...     return next_scores(model, params, cache, 3, jnp.array([1]))[1]
-        >>> jax.eval_shape(follows, jax.random.key(0)).shape
-        (1, 3)
     """
 
     def norm(index: int, values: jax.Array) -> jax.Array:

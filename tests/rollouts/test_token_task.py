@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +27,11 @@ def lively(problem, scale=1.0):
     """The problem with a policy far from uniform."""
     leaves, tree = jax.tree.flatten(problem.params)
     keys = jax.random.split(KEY, len(leaves))
-    params = jax.tree.unflatten(
-        tree,
-        [
-            leaf + scale * jax.random.normal(key, leaf.shape, leaf.dtype)
-            for leaf, key in zip(leaves, keys, strict=True)
-        ],
-    )
+
+    def moved(leaf, key):
+        return leaf + scale * jax.random.normal(key, leaf.shape, leaf.dtype)
+
+    params = jax.tree.unflatten(tree, map(moved, leaves, keys))
     return dataclasses.replace(problem, params=params)
 
 
@@ -204,42 +201,13 @@ def test_all_samples_together_have_probability_one(float64, filler):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), estimate, value)
 
 
-def test_samples_come_as_often_as_they_are_likely():
-    problem, n = tiny(), 20_000
-    prompt = Prompt(jnp.array([1, 0]), jnp.int32(2))
-    samples = list(oracle.all_samples(3, 2, 3))
-
-    @jax.jit
-    def draw(keys, tokens, lengths):
-        of = jax.vmap(lambda *one: problem.log_probs(problem.params, prompt, *one).sum())
-        made = jax.vmap(lambda key: problem.sample(problem.params, prompt, key))(keys)
-        return made, of(tokens, lengths)
-
-    tokens = jnp.stack([padded(sample, 3) for sample in samples])
-    lengths = jnp.array([len(sample) for sample in samples])
-    made, log_probs = draw(jax.random.split(KEY, n), tokens, lengths)
-    rows = [
-        tuple(one[:length])
-        for one, length in zip(made.tokens.tolist(), made.length.tolist(), strict=True)
-    ]
-    for sample, likely in zip(samples, np.exp(log_probs), strict=True):
-        share = rows.count(tuple(sample)) / n
-        assert abs(share - likely) <= 5 * math.sqrt(likely * (1 - likely) / n) + 1e-9
-    assert np.exp(log_probs).min() < 0.05 < np.exp(log_probs).max()  # far from uniform
-
-
 @pytest.mark.parametrize("kind", TASKS)
 @pytest.mark.parametrize(("filler", "partial", "cost"), [(0, 1, 0.0), (1, 1, 0.2), (1, 0, 0.0)])
 def test_rewards_equal_the_twin(kind, filler, partial, cost):
-    problem = rollouts.token_task(
-        TASKS[kind],
-        key=KEY,
-        filler=bool(filler),
-        partial=bool(partial),
-        length_cost=cost,
-        max_length=9,
-        width=2,
-    )
+    filler, partial = bool(filler), bool(partial)
+    how = {"filler": filler, "partial": partial}
+    sizes = {"length_cost": cost, "max_length": 9, "width": 2}
+    problem = rollouts.token_task(TASKS[kind], key=KEY, **how, **sizes)
     random = np.random.default_rng(1)
     prompts, rows, lengths, want = [], [], [], []
     for i in range(120):
@@ -255,8 +223,7 @@ def test_rewards_equal_the_twin(kind, filler, partial, cost):
         prompts.append(Prompt(padded(symbols, 4), jnp.int32(len(symbols))))
         rows.append(padded(tokens, 9))
         lengths.append(len(tokens))
-        how = {"filler": bool(filler), "partial": bool(partial), "cost": cost}
-        want.append(oracle.token_reward(answer, tokens, 4, 9, **how))
+        want.append(oracle.token_reward(answer, tokens, 4, 9, **how, cost=cost))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *prompts)
     got = jax.jit(jax.vmap(problem.reward))(stacked, jnp.stack(rows), jnp.array(lengths))
     np.testing.assert_allclose(got, want, atol=1e-6)
@@ -285,9 +252,6 @@ def test_rewards_by_hand(kind, symbols, tokens, reward):
     prompt = Prompt(padded(symbols, 4), jnp.int32(len(symbols)))
     got = problem.reward(prompt, padded(tokens, problem.max_length), len(tokens))
     assert float(got) == pytest.approx(reward, abs=1e-6)
-    strict = rollouts.token_task(TASKS[kind], key=KEY, width=2, partial=False)
-    got = strict.reward(prompt, padded(tokens, problem.max_length), len(tokens))
-    assert float(got) == (reward == 1)
 
 
 def test_the_objective_is_the_mean_of_the_judged_samples():
@@ -330,8 +294,7 @@ def test_a_task_of_ones_own():
 @pytest.mark.optimised
 def test_copying_is_learned_and_then_long_prompts_make_long_samples():
     """Plain policy gradient, 150 steps of 64 samples, from scratch."""
-    problem = rollouts.token_task(rollouts.copying(), key=KEY)
-    optimizer = optax.adam(2e-3)
+    problem, optimizer = rollouts.token_task(rollouts.copying(), key=KEY), optax.adam(2e-3)
 
     def step(carry, key):
         params, state = carry
