@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from heapq import heappop, heappush
 from itertools import chain, count
 from math import inf, nan
+from typing import Any
 
 import jax
 import numpy as np
@@ -369,9 +370,6 @@ class GenerationLoop:
         samples = [np.array(column, np.float64) for column in (self.start, self.end, self.length)]
         slot, start_version = np.array([self.slot, self.queue.start_version], np.int32)
         times = [np.array([step[which] for step in self.steps]) for which in (0, 1)]
-        return RolloutTrace(
-            *(*samples, slot, start_version, end_version, step, fate, *times, published, members),
-            generator_slots=engine.generator_slots,
-            group=engine.group,
-            in_flight=engine.in_flight,
-        )
+        columns = *samples, slot, start_version, end_version, step, fate, *times, published, members
+        fields: Any = *columns, engine.generator_slots, engine.group, engine.in_flight
+        return RolloutTrace(*fields)

@@ -147,9 +147,7 @@ def _folded(key: jax.Array, what: int, number: Any) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, what), number)
 
 
-def draw(
-    problem: RolloutProblem, params: Any, key: jax.Array, group: Any, lanes: Lanes, rows: Draft
-) -> Draft:
+def draw(problem: Any, params: Any, key: Any, group: Any, lanes: Lanes, rows: Draft) -> Draft:
     """Draws a segment of each lane's sample; `rows` [L, ...] are the drafts as they are."""
 
     def segment(sample: Any, begin: Any, end: Any, draft: Draft) -> Draft:

@@ -440,7 +440,7 @@ class _Trainer:
     problem: RolloutProblem
     learner: Learner
     key: jax.Array
-    group: np.ndarray  # int32[], samples of one prompt
+    group: np.int32  # samples of one prompt
     width: int  # samples of a block
     n_records: int
     record: np.ndarray  # int32[T], row of the records; R: none
@@ -448,7 +448,7 @@ class _Trainer:
     state: State
     version: int = 0
     first: int = 0  # sample of the block
-    block: Draft | None = None  # drawn by this version, on the host
+    block: Any = None  # a Draft of samples drawn by this version, on the host
     drafts: dict[int, Draft] = field(default_factory=dict)  # that have begun, and may be trained
 
     def length(self, sample: int, loop: GenerationLoop) -> float:
@@ -464,13 +464,13 @@ class _Trainer:
             rows = _drawn(self.problem, self.state[0], self.key, self.group, *start)
             self.block = jax.tree.map(np.asarray, rows)
         row = sample - self.first
-        self.drafts[sample] = draft = Draft(*(np.array(column[row]) for column in self.block))
-        return float(draft.length)
+        self.drafts[sample] = jax.tree.map(lambda column: np.array(column[row]), self.block)
+        return float(self.drafts[sample].length)
 
     def train(self, members: list[int], ends: float, start_version: Any) -> None:
         """Makes the next version."""
         drafts = [self.drafts.pop(sample) for sample in members]
-        rows: Any = Draft(*map(np.stack, zip(*drafts, strict=True)))
+        rows = jax.tree.map(lambda *column: np.stack(column), *drafts)
         delay = np.int32(self.version - min(start_version[sample] for sample in members))
         number, record = np.int32(self.version), self.record[self.version]
         step = Step(number, np.array(members, np.int32), self.group, delay, ends, record)
@@ -489,9 +489,7 @@ class _Trainer:
 
 
 @partial(jax.jit, static_argnums=5)
-def _drawn(
-    problem: RolloutProblem, params: Any, key: jax.Array, group: Any, first: Any, width: int
-) -> Draft:
+def _drawn(problem: Any, params: Any, key: Any, group: Any, first: Any, width: int) -> Draft:
     """So many samples from `first` on."""
     samples: Any = first + jnp.arange(width, dtype=jnp.int32)
     begin: Any = jnp.zeros_like(samples)

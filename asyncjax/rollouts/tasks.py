@@ -90,9 +90,7 @@ def _log_prob_of_action(
     return jnp.where(jnp.arange(1) < length, log_probs[tokens], 0)
 
 
-def _reward_of_action(
-    data: BanditData, prompt: Context, tokens: jax.Array, length: Any
-) -> jax.Array:
+def _reward_of_action(data: BanditData, prompt: Context, tokens: Any, length: Any) -> jax.Array:
     """r_ca and the luck of a; 0 of a sample without tokens."""
     action = tokens[0]
     reward = data.rewards[prompt.context, action] + prompt.luck[action]
@@ -329,9 +327,7 @@ class TokenTask:
         log_probs = jnp.take_along_axis(self.log_policy(scores), tokens[:, None], 1)[:, 0]
         return jnp.where(jnp.arange(tokens.size) < length, log_probs, 0)
 
-    def marks(
-        self, prompt: Prompt, tokens: jax.Array, length: Any
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def marks(self, prompt: Prompt, tokens: jax.Array, length: Any) -> tuple[Any, Any, Any]:
         """Tokens of a sample that are right, those that are no fillers, those of the answer."""
         answer, size = self.task(prompt.symbols, prompt.size, self.n_symbols)
         places = jnp.arange(answer.size + 1)
@@ -532,9 +528,7 @@ def next_scores(
     return cache, scores
 
 
-def _attention(
-    queries: jax.Array, keys: jax.Array, contents: jax.Array, places: jax.Array
-) -> jax.Array:
+def _attention(queries: jax.Array, keys: Any, contents: Any, places: Any) -> jax.Array:
     """float[n, width]: each of n queries attends to all places up to its own."""
     n, _, size = queries.shape
     scores = jnp.einsum("nhd,shd->hns", queries, keys) / size**0.5

@@ -174,6 +174,7 @@ def test_a_mean_that_a_sample_is_part_of_shrinks_and_others_are_unbiased(name):
     np.testing.assert_allclose(jnp.mean(gains * score, 0), left, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_scaled_group_means_have_deviation_1():
     rewards, prompts = jnp.array([1.0, 3.0, 9.0, 9.0]), jnp.array([0, 0, 1, 1])
     scaled = advantages.group_mean(scaled=True)(rewards, prompts)
