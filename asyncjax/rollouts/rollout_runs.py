@@ -273,8 +273,7 @@ def plan_rollouts(
     """
     n_steps, batch = trace.members.shape
     trained = np.sort(trace.members.ravel())
-    first, step = trace.start_version[trained], trace.step[trained]
-    slots, draft_slots = allocate(first.astype(np.int64), step.astype(np.int64))
+    slots, draft_slots = allocate(trace.start_version[trained], trace.step[trained])
     draft_slots = rounded(draft_slots)
     slot_of = np.full(len(trace.start), draft_slots, np.int32)
     slot_of[trained] = slots

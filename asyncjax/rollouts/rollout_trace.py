@@ -197,8 +197,6 @@ def summarize(trace: RolloutTrace) -> RolloutSummary:
 
 def _renewed(trace: RolloutTrace) -> float:
     """By how many versions parts of trained samples are newer than their beginning, on average."""
-    if not trace.in_flight:
-        return 0.0
     # A version that came after a share x of a sample's time made 1 - x of it (or its successors).
     members = trace.members.ravel()
     first, last = trace.start_version[members], trace.end_version[members]

@@ -60,9 +60,8 @@ def _context(noise: float, data: BanditData, key: jax.Array) -> Context:
     which, luck = jax.random.split(key)
     context = jax.random.categorical(which, jnp.log(data.chances)).astype(jnp.int32)
     kind, shape = data.rewards.dtype, data.rewards.shape[1:]
-    if not noise:
-        return Context(context, jnp.zeros(shape, kind))
-    return Context(context, noise * jax.random.normal(luck, shape, kind))
+    luck = noise * jax.random.normal(luck, shape, kind) if noise else jnp.zeros(shape, kind)
+    return Context(context, luck)
 
 
 def _log_policy(data: BanditData, params: jax.Array, context: Any = slice(None)) -> jax.Array:
@@ -475,11 +474,13 @@ def _answer_size(task: Any, longest: int, n_symbols: int) -> int:
     """A; refuses what is no task. Nothing is computed."""
     function_of("task", task, "symbols", "count", "n_symbols", reason=" -> (answer, length)")
     symbols, count = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((longest,), ()))
-    answer, length = jax.eval_shape(lambda *prompt: task(*prompt, n_symbols), symbols, count)
-    for each in (answer, length):
+    result = jax.eval_shape(lambda *prompt: task(*prompt, n_symbols), symbols, count)
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(f"task must return the pair (answer, length), got {type(result).__name__}")
+    for each in result:
         if not jnp.issubdtype(each.dtype, jnp.integer):
             raise TypeError(f"task must return integers, got dtype {each.dtype}")
-    return answer.size
+    return result[0].size
 
 
 def empty_cache(model: TinyGPT, params: PyTree) -> Cache:
