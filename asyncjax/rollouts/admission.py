@@ -323,6 +323,8 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
     backlog = None if backlog is None else whole("backlog", backlog)
 
     def evict(queue: Queue) -> list[int]:
+        if not queue.untrained or queue.age(next(iter(queue.untrained))) <= max_age:
+            return []
         return list(takewhile(lambda sample: queue.age(sample) > max_age, queue.untrained))
 
     return Rule(f"discard above {max_age}" + _told(backlog), _Backlog(backlog), _first, evict)

@@ -248,7 +248,10 @@ class GenerationLoop:
         _, sample = heappop(self.ends)
         self._leave(sample, Fate.WAITING)
         self.silent += 1
-        self._close(sample // self.engine.group)
+        if self.engine.group > 1:
+            self._close(sample // self.engine.group)
+        else:
+            self.queue.waiting[sample] = None
 
     def _close(self, group: int) -> None:
         """A sample of a group has left; the group is handed over when all of them have ended."""
@@ -309,7 +312,8 @@ class GenerationLoop:
         queue.start_version.append(queue.published)
         queue.running[sample] = queue.untrained[sample] = None
         queue.started += 1
-        self.open_in_group.setdefault(sample // self.engine.group, self.engine.group)
+        if self.engine.group > 1:
+            self.open_in_group.setdefault(sample // self.engine.group, self.engine.group)
         takes = self.engine.overhead + length * self.token_time[slot]
         heappush(self.ends, (queue.now - self.lost + takes, sample))
 
@@ -338,7 +342,8 @@ class GenerationLoop:
         if sample in queue.running:
             self._leave(sample, Fate.EVICTED)
             self.silent += 1
-            self._close(sample // self.engine.group)
+            if self.engine.group > 1:
+                self._close(sample // self.engine.group)
         self.fate[sample] = Fate.EVICTED
         queue.waiting.pop(sample, None)
 
