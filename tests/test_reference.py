@@ -15,8 +15,6 @@ sys.path.insert(0, str(ROOT / "docs" / "site"))
 import dialect  # noqa: E402
 import reference  # noqa: E402
 
-from asyncjax.rollouts.admission import Rule  # noqa: E402
-
 PAGES = {page.name: page for page in reference.pages()}
 NAMES = [(page.name, name) for page in PAGES.values() for name in page.names]
 OBJECTS = [(room, name) for room, name in NAMES if callable(getattr(PAGES[room].module, name))]

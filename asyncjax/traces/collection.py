@@ -29,7 +29,6 @@ from asyncjax.checks import flag, function, instance, real, shown, whole, within
 from asyncjax.traces.event_trace import Float64, Int32, Reuse
 from asyncjax.traces.validation import check_steps, refuse
 
-
 __all__ = ["Arrivals", "Collection", "Collector", "Timer", "Verdict"]
 
 

@@ -7,11 +7,13 @@ import reference
 
 ROOT = Path(__file__).parents[2]
 BIB = ROOT / "docs" / "bibliography.bib"
+# Fang, Liu et al. 2022, "Title", arXiv 2212.06325
+REFERENCE = re.compile(r"([A-Z][^.:\"]{2,80}?) (\d{4}), \"([^\"]+)\",? arXiv (\d{4}\.\d{4,5})")
 INTRODUCTION = """# Bibliography
 
 The papers that the docstrings name, as
-[BibTeX](https://github.com/asyncjax/asyncjax/blob/main/docs/bibliography.bib); the last column is
-where the library names them. Cite those whose methods you use, and asyncjax by its
+[BibTeX](https://github.com/asyncjax/asyncjax/blob/main/docs/bibliography.bib) where somebody wrote
+it; the last column is where the library names them. Cite those whose methods you use, and asyncjax by its
 [CITATION.cff](https://github.com/asyncjax/asyncjax/blob/main/CITATION.cff).
 
 | paper | title | named in |
@@ -31,6 +33,8 @@ def entries() -> list[dict[str, str]]:
 
 def authors(entry: dict[str, str]) -> str:
     """Family names, the first of many."""
+    if " and " not in entry["author"] and "key" not in entry:  # as a docstring says it
+        return entry["author"]
     names = [name.split(",")[0] for name in entry["author"].split(" and ")]
     if "others" in names or len(names) > 4:
         return f"{names[0]} et al."
@@ -51,10 +55,21 @@ def rooms_of(entry: dict[str, str]) -> list[str]:
     return rooms
 
 
+def others() -> list[dict[str, str]]:
+    """Papers that a docstring names by authors, year, title and number, and the file does not."""
+    known, found = {entry.get("eprint") for entry in entries()}, {}
+    for path in sorted((ROOT / "asyncjax").rglob("*.py")):
+        text = re.sub(r"\s+", " ", path.read_text(encoding="utf-8"))
+        for names, year, title, number in REFERENCE.findall(text):
+            if number not in known:
+                found[number] = {"author": names, "year": year, "title": title, "eprint": number}
+    return list(found.values())
+
+
 def written() -> str:
     """The page."""
     lines = []
-    for entry in entries():
+    for entry in [*entries(), *others()]:
         said = f"{authors(entry)} {entry['year']}"
         if "eprint" in entry:
             said = f"[{said}](https://arxiv.org/abs/{entry['eprint']})"

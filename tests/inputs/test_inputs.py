@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.inputs.audit import findings, missing
+from tests.inputs.audit import findings
 from tests.inputs.table import FOLDER, evaluate, is_definition, is_sentence, lines, told
-from tests.inputs.world import ROOMS, world
+from tests.inputs.world import world
 
 TABLES = sorted(path for path in FOLDER.glob("*.txt") if not path.name.endswith(".calls.txt"))
 CALLS = sorted(FOLDER.glob("*.calls.txt"))
@@ -32,8 +32,3 @@ def test_bad_inputs_are_told_in_a_sentence(path):
 def test_every_argument_is_told_by_name(path):
     bad = [str(one) for one in findings(path) if one.verdict not in ("clear", "accepted")]
     assert not bad, "\n".join(bad)
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_public_argument_is_tried(room):
-    assert missing(room) == []
