@@ -13,8 +13,8 @@ INTRODUCTION = """# Bibliography
 
 The papers that the docstrings name, as
 [BibTeX](https://github.com/asyncjax/asyncjax/blob/main/docs/bibliography.bib) where somebody wrote
-it; the last column is where the library names them. Cite those whose methods you use, and asyncjax by its
-[CITATION.cff](https://github.com/asyncjax/asyncjax/blob/main/CITATION.cff).
+it; the last column is where the library names them. Cite those whose methods you use, and asyncjax
+by its [CITATION.cff](https://github.com/asyncjax/asyncjax/blob/main/CITATION.cff).
 
 | paper | title | named in |
 |---|---|---|
