@@ -20,7 +20,7 @@ optimizer, such as `delay_adaptive_sgd`, says so. Fields of a state are found by
 | `worst_case`, `sun`, `davis` | fixed steps, safe for the longest delay |
 | `scale_by_worker_time`, `scale_by_measured_time` | undo the bias towards fast workers |
 | `drop_stale`, `picky_sgd`, `clip_by_delay` | leave out or clip what is too late |
-| `zeno`, `kardam` | filter gradients that may be adversarial |
+| `zeno`, `kardam`, `afl_guard` | filter gradients that may be adversarial |
 | `compensate_delay`, `compensate_delay_adaptively`, `gap_aware` | correct for what moved |
 | `mix_models` | mixes a late model with the present one |
 | `delayed_nesterov`, `ordered_momentum`, `heloco` | momentum that knows of delays |
@@ -92,7 +92,7 @@ from asyncjax.steps.delay_functions import (
     worst_case,
 )
 from asyncjax.steps.delaying import delay_gradients
-from asyncjax.steps.filters import drop_stale, kardam, picky_sgd, zeno
+from asyncjax.steps.filters import afl_guard, drop_stale, kardam, picky_sgd, zeno
 from asyncjax.steps.momentum import (
     closed_loop_momentum,
     delayed_nesterov,
@@ -123,6 +123,7 @@ __all__ = [
     "adaptive_1_schedule",
     "adaptive_2_rule",
     "adaptive_2_schedule",
+    "afl_guard",
     "aggregated",
     "as_schedule",
     "average_workers",

@@ -148,7 +148,7 @@ def _counted(state: Any, passes: jax.Array) -> jax.Array:
 
 
 class PassDescentState(NamedTuple):
-    """State of `zeno`."""
+    """State of `zeno` and `afl_guard`."""
 
     dropped_gradients: jax.Array  # int32[], arrivals that did not pass so far
 
@@ -199,6 +199,58 @@ def zeno(
         return scale_tree(updates, jnp.where(passes, scale, 0)), PassDescentState(
             _counted(state, passes)
         )
+
+    return transformation(lambda params: PassDescentState(jnp.zeros((), jnp.int32)), update)
+
+
+def afl_guard(
+    validation_gradient: Callable[[Any], Any], *, bound: ArrayLike = 1.0
+) -> Transformation:
+    r"""AFLGuard: drops arrivals that are far from the server's own gradient.
+
+    .. math:: g \text{ passes} \iff \|g - g_s\| \le \lambda \|g_s\|,
+              \qquad g_s = \text{validation\_gradient}(x)
+
+    For `simulation.Update(..., gradient_transform=...)`. Every `update` needs `params`, at which
+    the server takes its gradient.
+
+    Args:
+        validation_gradient: `params -> gradient` of a loss that the server can compute itself.
+        bound: Lambda, at least 0.
+
+    Note:
+        From memory of the paper: there the server's gradient is that of its last round, here it is
+        taken at the present model.
+
+    Example:
+        >>> rule = afl_guard(lambda x: x, bound=1.5)
+        >>> x = jnp.array([3.0, 4.0])
+        >>> state = rule.init(x)
+        >>> for grad in ([6.0, 8.0], [-6.0, -8.0]):
+        ...     sent, state = rule.update(jnp.array(grad), state, x)
+        ...     print(sent.tolist(), int(state.dropped_gradients))
+        [6.0, 8.0] 0
+        [0.0, 0.0] 1
+
+    Reference:
+        Fang, Liu, Gong, Bentley 2022, "AFLGuard: Byzantine-robust asynchronous federated learning",
+        arXiv 2212.06325.
+    """
+    function("validation_gradient", validation_gradient, "a function of the parameters")
+    number("bound", bound, least=0)
+
+    def update(updates: optax.Updates, state: PassDescentState, *, params: optax.Params) -> Updated:
+        dtype, ours = wide_dtype(updates), validation_gradient(params)
+        like("validation_gradient", ours, updates, "the updates")
+
+        def apart(a: Any, b: Any) -> jax.Array:
+            return jnp.sum((jnp.asarray(a).astype(dtype) - jnp.asarray(b).astype(dtype)) ** 2)
+
+        distance = _summed(apart, updates, ours, dtype)
+        length = _summed(lambda a, _: apart(a, 0), ours, updates, dtype)
+        passes = distance <= jnp.asarray(bound).astype(dtype) ** 2 * length
+        counted = PassDescentState(_counted(state, passes))
+        return jax.tree.map(lambda leaf: jnp.where(passes, leaf, 0), updates), counted
 
     return transformation(lambda params: PassDescentState(jnp.zeros((), jnp.int32)), update)
 

@@ -112,6 +112,7 @@ REGISTRY: dict[str, Entry] = {
         # The validation gradient is that of the contract's own loss.
         zeno=lambda: steps.zeno(partial(jax.tree.map, lambda leaf: leaf - 1), rho=0.1),
         kardam=lambda: steps.kardam(3, 0),
+        afl_guard=lambda: steps.afl_guard(partial(jax.tree.map, lambda leaf: leaf - 1), bound=2.0),
         remember_update=steps.remember_update,
         delay_gradients=lambda: steps.delay_gradients(3),
         delay_gradients_drawn=lambda: steps.delay_gradients(3, key=jax.random.key(0)),

@@ -187,3 +187,24 @@ def test_what_is_no_number_is_dropped_and_not_learnt_from():
     passed, state = sent(steps.kardam(4, 1, frequency=False), rows)
     assert passed == [True] * 6 + [False, False, True, True]
     assert int(state.dropped_gradients) == 2
+
+
+def test_aflguard_passes_what_is_near_the_servers_gradient():
+    """Beside the definition: the norm of the difference against the norm of the server's."""
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=3), "b": rng.normal(size=(2, 2))}
+    ours = np.concatenate([2 * params["a"], 2 * params["b"].ravel()])
+    rule = steps.afl_guard(lambda params: jax.tree.map(lambda leaf: 2 * leaf, params), bound=0.7)
+    state, dropped = rule.init(params), 0
+    for scale in np.linspace(0.1, 2.0, 20):
+        grads = jax.tree.map(
+            lambda leaf, s=scale: 2 * leaf + s * rng.normal(size=leaf.shape), params
+        )
+        flat = np.concatenate([grads["a"], grads["b"].ravel()])
+        passes = np.linalg.norm(flat - ours) <= 0.7 * np.linalg.norm(ours)
+        dropped += not passes
+        sent, state = rule.update(grads, state, params)
+        expected = grads if passes else jax.tree.map(np.zeros_like, grads)
+        chex.assert_trees_all_close(sent, expected, atol=1e-6)
+        assert int(state.dropped_gradients) == dropped
+    assert 0 < dropped < 20
