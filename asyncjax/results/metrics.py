@@ -1,12 +1,8 @@
 """Numbers that compare runs: when a target is reached, medians over seeds, the best setting.
 
-Time to target, for records at `x_1 <= x_2 <= ...` with values `v_1, v_2, ...` and target `c`:
-`x_i` for the smallest `i` with `v_i <= c`, and infinity when there is none. A method that
-never reaches the target therefore keeps its place in a comparison, as infinitely slow, and
-medians over seeds count it so. A noisy loss may cross the target early by luck and leave it again;
-with `stays` it is the smallest `i` with `v_j <= c` for all `j >= i`.
-
-Everything here is plain NumPy on the host, in float64.
+A method that never reaches a target keeps its rank in a comparison, as infinitely slow, and medians
+over seeds count it so. A noisy loss may cross the target early by luck and leave it again: see
+`stays`. Everything here is plain NumPy on the host, in float64.
 """
 
 from __future__ import annotations
@@ -14,11 +10,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag, real, whole
-from asyncjax.results.arguments import numbers
+from asyncjax.checks import flag, real, shown, whole
+
+__all__ = [
+    "Series",
+    "Spread",
+    "at_grid_edge",
+    "best_on_grid",
+    "median_and_spread",
+    "resample",
+    "series_over_seeds",
+    "time_to_target",
+]
+
+
+def numbers(name: str, value: Any, *, integer: bool = False) -> np.ndarray:
+    """Reads an array of real numbers as float64, NaN and infinity too, or of integers as int64."""
+    kind = "integers" if integer else "real numbers"
+    if isinstance(value, Tracer):
+        raise TypeError(f"{name} must be a concrete array of {kind}, got a traced value")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # ragged
+        array = np.array(None)
+    fits = any(jnp.issubdtype(array.dtype, allowed) for allowed in (jnp.integer, jnp.floating))
+    if fits and integer:
+        fits = bool((np.isfinite(array) & (array == np.floor(array))).all())
+    if not fits:
+        raise TypeError(f"{name} must be an array of {kind}, got {shown(value)}")
+    return array.astype(np.int64 if integer else np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +57,38 @@ class Spread:
         reached: float64[...], share of finite samples, 0 to 1.
     """
 
-    median: Any  # float64[...]
-    low: Any  # float64[...], lower quartile
-    high: Any  # float64[...], upper quartile
-    reached: Any  # float64[...], share of finite samples, 0 to 1
+    median: Any
+    low: Any
+    high: Any
+    reached: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One named curve with a band around it; a plain line when low and high equal the median.
+
+    Attributes:
+        name: Name of the method, for the legend.
+        x: float[R].
+        median: float[R].
+        low: float[R], lower edge of the band.
+        high: float[R], upper edge of the band.
+    """
+
+    name: str
+    x: ArrayLike
+    median: ArrayLike
+    low: ArrayLike
+    high: ArrayLike
+
+    def __post_init__(self) -> None:
+        fields = ("x", "median", "low", "high")
+        shapes = {field: numbers(field, getattr(self, field)).shape for field in fields}
+        if len(shapes["x"]) != 1 or len(set(shapes.values())) != 1:
+            raise ValueError(
+                f"series {self.name!r} has shapes {shapes}; all four must be one-dimensional "
+                "and of one length"
+            )
 
 
 def time_to_target(
@@ -66,10 +119,6 @@ def time_to_target(
 
     Returns:
         float64 `[...]` in the unit of the axis, infinity where the target is never reached.
-
-    Raises:
-        TypeError: If an argument is not made of real numbers, or a flag is neither True nor False.
-        ValueError: If the target is NaN, the shapes do not fit or the axis decreases.
 
     Example:
         >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 1.5))
@@ -123,10 +172,6 @@ def median_and_spread(samples: ArrayLike, *, smaller_is_better: bool = True) -> 
     Returns:
         A `Spread` of arrays `[...]`; `reached` is the share of finite samples.
 
-    Raises:
-        TypeError: If the samples are not real numbers, or the flag is neither True nor False.
-        ValueError: If there is no sample.
-
     Example:
         >>> spread = median_and_spread([3.0, 1.0, float("inf")])
         >>> float(spread.median), float(spread.low), float(spread.high)
@@ -159,11 +204,6 @@ def resample(
 
     Returns:
         float64 `[S, G]`; NaN outside the range that a seed covers.
-
-    Raises:
-        TypeError: If an argument is not made of real numbers, or `stepwise` is neither True nor
-            False.
-        ValueError: If the shapes do not fit or an axis decreases.
 
     Example:
         >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [-1.0, 0.0, 1.0, 2.0, 3.0])
@@ -198,11 +238,7 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
         smaller_is_better: Losses and times (the default), or accuracies.
 
     Returns:
-        The index of the best setting.
-
-    Raises:
-        TypeError: If the scores are not real numbers, or the flag is neither True nor False.
-        ValueError: If no setting has a finite median.
+        The index of the best setting; without a finite median none is, a ValueError.
 
     Example:
         >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])
@@ -235,10 +271,6 @@ def at_grid_edge(index: int, n_settings: int) -> bool:
     Returns:
         True at either end; a grid of one setting is all edge.
 
-    Raises:
-        TypeError: If a number is no integer.
-        ValueError: If the index lies outside the grid.
-
     Example:
         >>> at_grid_edge(0, 5), at_grid_edge(3, 5)
         (True, False)
@@ -248,22 +280,55 @@ def at_grid_edge(index: int, n_settings: int) -> bool:
     return index in (0, n_settings - 1)
 
 
+def series_over_seeds(
+    name: str,
+    axis: ArrayLike,
+    values: ArrayLike,
+    grid: ArrayLike,
+    *,
+    stepwise: bool = False,
+    smaller_is_better: bool = True,
+) -> Series:
+    """The median curve of several seeds with its quartiles, on a common grid.
+
+    A point that some seed does not cover is NaN: a median over the seeds that happen to last
+    longest would be biased.
+
+    Args:
+        name: What the curve is called in a legend.
+        axis: `[S, R]` (or `[R]`): where each seed was recorded, not decreasing.
+        values: `[S, R]`: what was recorded; NaN (diverged) counts as the worst value.
+        grid: `[G]`: the common points.
+        stepwise: Hold the last record until the next instead of a straight line.
+        smaller_is_better: Which infinity is the worst value.
+
+    Returns:
+        A `Series` of length G.
+
+    Example:
+        >>> curve = series_over_seeds("sgd", [0.0, 1.0], [[4.0, 2.0], [6.0, 4.0]], [0.0, 1.0, 2.0])
+        >>> curve.median
+        array([ 5.,  3., nan])
+    """
+    read = resample(axis, values, grid, stepwise=stepwise)
+    points = np.broadcast_to(numbers("axis", axis), np.shape(values))
+    covered = ~np.isnan(resample(points, np.zeros(points.shape), grid)).any(axis=0)
+    spread = median_and_spread(read.T, smaller_is_better=smaller_is_better)
+    low, median, high = (
+        np.where(covered, part, np.nan) for part in (spread.low, spread.median, spread.high)
+    )
+    return Series(name, numbers("grid", grid), median, low, high)
+
+
 def _matched(axis: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Axis and values as float64 of one shape, checked."""
     curve, points = numbers("values", values), numbers("axis", axis)
-    if curve.ndim == 0:
-        raise ValueError("values is a single number; it must hold records in its last dimension")
-    if points.ndim == 0 or points.shape[-1] != curve.shape[-1]:
+    if not curve.ndim or points.shape[-1:] != curve.shape[-1:]:
         raise ValueError(
             f"axis has shape {points.shape} and values {curve.shape}; "
             "their last dimensions must be equal"
         )
-    try:
-        points = np.broadcast_to(points, curve.shape)
-    except ValueError as error:
-        raise ValueError(
-            f"axis has shape {points.shape}; it must broadcast to values {curve.shape}"
-        ) from error
+    points = np.broadcast_to(points, curve.shape)
     known = np.fmax.accumulate(points, axis=-1)
     if np.any(points < known):
         raise ValueError("axis decreases along its last dimension; records must be in order")
@@ -271,7 +336,7 @@ def _matched(axis: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray
 
 
 def _quantile(ordered: np.ndarray, share: float) -> Any:
-    """A quantile of sorted samples in which an infinite neighbour of weight zero is ignored."""
+    """A quantile of sorted samples, in which an infinite neighbour of weight zero is ignored."""
     place = share * (ordered.shape[-1] - 1)
     below = int(np.floor(place))
     weight = place - below

@@ -10,7 +10,7 @@ in print. Figures are made without pyplot: nothing global is left behind, and no
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncjax.checks import install_line, shown, whole
-from asyncjax.results.arguments import by_name, several, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,10 +96,7 @@ class LineStyle:
     """
 
     colour: str
-    dash: Any  # a matplotlib line style
-
-    def __post_init__(self) -> None:
-        text("colour", self.colour)
+    dash: Any
 
 
 def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
@@ -115,62 +111,16 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     Returns:
         Styles by name, all different for up to 45 names.
 
-    Raises:
-        TypeError: If a name is no text.
-
     Example:
         >>> assign_styles(["sgd", "piag"])["piag"].colour
         '#D55E00'
     """
-    if isinstance(names, str) or not isinstance(names, Iterable) or hasattr(names, "dtype"):
+    if isinstance(names, str):
         raise TypeError(f"names must be a list of texts, got {shown(names)}")
-    unique = list(dict.fromkeys(several("names", list(names), str, "texts")))
     return {
-        name: LineStyle(
-            colour=COLOURS[index % len(COLOURS)],
-            dash=DASHES[index % len(DASHES)],
-        )
-        for index, name in enumerate(unique)
+        name: LineStyle(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
+        for index, name in enumerate(dict.fromkeys(names))
     }
-
-
-def styles_for(
-    names: Iterable[str], given: Mapping[str, LineStyle] | None
-) -> Mapping[str, LineStyle]:
-    """The given styles, checked to cover all names, or new ones.
-
-    Example:
-        >>> sorted(styles_for(["sgd"], None))
-        ['sgd']
-    """
-    names = list(names)
-    if given is None:
-        return assign_styles(names)
-    styles = by_name("styles", given, "styles")
-    missing = [name for name in names if name not in styles]
-    if missing:
-        raise ValueError(f"styles has no entry for {missing}; it must cover every name plotted")
-    for name in names:
-        _check_style(name, styles[name])
-    return styles
-
-
-def _check_style(name: str, style: Any) -> None:
-    """Refuses what is no style, or one that cannot be drawn."""
-    if not isinstance(style, LineStyle):
-        raise TypeError(f"styles[{name!r}] must be a LineStyle, got {shown(style)}")
-    require_matplotlib()
-    from matplotlib.colors import is_color_like
-    from matplotlib.lines import Line2D
-
-    if not is_color_like(style.colour):
-        raise ValueError(f"styles[{name!r}] must have a colour that exists, got {style.colour!r}")
-    try:
-        Line2D([], [], linestyle=style.dash)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"styles[{name!r}] must have a dash of matplotlib, got {shown(style.dash)}"
-        ) from error
 
 
 @contextmanager
@@ -183,48 +133,27 @@ def drawing() -> Iterator[None]:
         >>> figure.get_size_inches()
         array([4., 3.])
     """
-    require_matplotlib()
-    import matplotlib
-
-    with matplotlib.rc_context(rc=_SETTINGS):
-        yield
-
-
-def require_matplotlib() -> None:
-    """Says what to install where matplotlib is missing.
-
-    Example:
-        >>> require_matplotlib()
-    """
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib
     except ImportError as error:
         raise ImportError(
             f"plots need matplotlib, which is not installed: {install_line('plots')}"
         ) from error
+    with matplotlib.rc_context(rc=_SETTINGS):
+        yield
 
 
 def drawable(values: np.ndarray, log: bool) -> np.ndarray:
     """Says which numbers can be drawn; a loss beyond 1e100 has diverged as an infinite one has.
 
     Returns bool[...].
-
-    Example:
-        >>> drawable(np.array([0.0, 1.0, 1e200, np.nan]), True).tolist()
-        [False, True, False, False]
     """
     fits = np.abs(values) <= LARGEST  # not where NaN
     return fits & (values >= 1 / LARGEST) if log else fits
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with a canvas that draws to memory; call it inside `drawing`.
-
-    Example:
-        >>> with drawing():
-        ...     len(new_figure(4.0, 3.0).axes)
-        0
-    """
+    """An empty figure with a canvas that draws to memory; call it inside `drawing`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -233,18 +162,21 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def new_axes(
+    width: float, height: float, title: str = "", x_label: str = "", y_label: str = ""
+) -> tuple[Figure, Axes]:
+    """A figure of one plot, with its title and labels; call it inside `drawing`."""
+    figure = new_figure(width, height)
+    axes = figure.subplots()
+    axes.set(title=title, xlabel=x_label, ylabel=y_label)
+    return figure, axes
+
+
 def set_log(axis: Any, on: bool) -> None:
     """Makes an axis (`axes.xaxis` or `axes.yaxis`) logarithmic, or leaves it.
 
     Powers of ten are labelled, in plain numbers where those are short. Where fewer than four of
     them are in view, so are numbers between, as few as make four labels.
-
-    Example:
-        >>> with drawing():
-        ...     axes = new_figure(4.0, 3.0).subplots()
-        >>> set_log(axes.xaxis, True)
-        >>> axes.get_xscale()
-        'log'
     """
     if not on:
         return
@@ -305,16 +237,7 @@ def whole_ticks(low: int, high: int) -> list[int]:
 
 
 def add_legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend of as few rows as fit the figure's width, which grows for a name wider than it.
-
-    Example:
-        >>> with drawing():
-        ...     figure = new_figure(4.0, 3.0)
-        ...     line, = figure.subplots().plot([1.0, 2.0])
-        ...     add_legend_below(figure, [line], ["sgd"])
-        >>> len(figure.legends), bool(figure.get_figheight() > 3.0)
-        (1, True)
-    """
+    """A legend of as few rows as fit the figure's width, which grows for a name wider than it."""
     rows = -(-len(names) // _MOST_COLUMNS)
     while True:
         columns = -(-len(names) // rows)
@@ -327,14 +250,21 @@ def add_legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str
     figure.set_size_inches(max(width, figure.get_figwidth()), figure.get_figheight() + 0.22 * rows)
 
 
-def add_grid(axes: Axes, which: str = "both") -> None:
-    """Thin lines behind the data at the major ticks.
+def add_colour_bar(
+    figure: Figure, axes: Axes, colours: Any, label: str, whole: int | None = None, **looks: Any
+) -> None:
+    """A bar beside the axes that says what colours mean; `whole`: labelled at integers from it."""
+    if whole is not None:
+        looks |= {"aspect": 30, "ticks": whole_ticks(whole, int(colours.norm.vmax))}
+    bar = figure.colorbar(colours, ax=axes, pad=0.015, **looks)
+    if whole is not None:
+        bar.ax.set_yticklabels([f"{tick:,}" for tick in looks["ticks"]])
+    bar.set_label(label)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
-    Example:
-        >>> with drawing():
-        ...     axes = new_figure(4.0, 3.0).subplots()
-        >>> add_grid(axes, "y")
-    """
+
+def add_grid(axes: Axes, which: str = "both") -> None:
+    """Thin lines behind the data at the major ticks."""
     axes.grid(True, axis=which, color=GRID, linewidth=0.7)  # pyright: ignore[reportArgumentType]
 
 
@@ -347,10 +277,6 @@ def png_bytes(figure: Figure, dpi: int = 150) -> bytes:
 
     Returns:
         The bytes of the file.
-
-    Raises:
-        TypeError: If `figure` is no figure of matplotlib, or `dpi` no integer.
-        ValueError: If `dpi` is below 1, or so large that a side has more than 65,535 points.
 
     Example:
         >>> with drawing():
