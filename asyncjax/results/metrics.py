@@ -113,20 +113,15 @@ def time_to_target(
         above: Reached means at or above the target (an accuracy) instead of at or below (a loss).
         interpolate: Place the crossing between two records by a straight line instead of at the
             later record. Only where the record before the crossing is finite.
-        stays: Count the crossing after which every later record is at the target too, instead of
-            the first one. A NaN value counts as above the target; records whose axis is NaN are
-            left out, so put NaN there to end a run early.
+        stays: Count the crossing after which every later record is at the target too. NaN counts
+            as missed; records whose axis is NaN are left out, so put NaN there to end a run early.
 
     Returns:
         float64 `[...]` in the unit of the axis, infinity where the target is never reached.
 
     Example:
-        >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 1.5))
-        2.0
         >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 1.5, interpolate=True))
         1.5
-        >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 0.5))
-        inf
         >>> float(time_to_target([0.0, 1.0, 2.0, 3.0], [4.0, 1.0, 2.0, 1.0], 1.5, stays=True))
         3.0
     """
@@ -176,8 +171,6 @@ def median_and_spread(samples: ArrayLike, *, smaller_is_better: bool = True) -> 
         >>> spread = median_and_spread([3.0, 1.0, float("inf")])
         >>> float(spread.median), float(spread.low), float(spread.high)
         (3.0, 2.0, inf)
-        >>> round(float(spread.reached), 3)
-        0.667
     """
     data = numbers("samples", samples)
     if data.ndim == 0 or data.shape[-1] == 0:
@@ -199,8 +192,7 @@ def resample(
             NaN here are left out, so seeds with fewer records may be padded.
         values: `[S, R]`: what was recorded.
         grid: `[G]`: the common points, in the unit of the axis.
-        stepwise: Hold the last record until the next (a loss that changes at updates) instead of a
-            straight line between records.
+        stepwise: Hold the last record until the next instead of a straight line between records.
 
     Returns:
         float64 `[S, G]`; NaN outside the range that a seed covers.
@@ -208,8 +200,6 @@ def resample(
     Example:
         >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [-1.0, 0.0, 1.0, 2.0, 3.0])
         array([[nan,  4.,  2.,  0., nan]])
-        >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [1.0, 2.0], stepwise=True)
-        array([[4., 0.]])
     """
     stepwise = flag("stepwise", stepwise)
     points, curves = _matched(axis, values)
@@ -238,7 +228,7 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
         smaller_is_better: Losses and times (the default), or accuracies.
 
     Returns:
-        The index of the best setting; without a finite median none is, a ValueError.
+        The index; where no median is finite, a ValueError.
 
     Example:
         >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])

@@ -77,11 +77,9 @@ def curves(
 
     Args:
         series: The curves, in the order of the legend.
-        x_label: What the horizontal axis shows, with its unit.
-        y_label: What the vertical axis shows, with its unit.
+        x_label, y_label: What the axes show, with their units.
         title: Above the plot.
-        log_x: Logarithmic horizontal axis.
-        log_y: Logarithmic vertical axis.
+        log_x, log_y: Logarithmic axes.
         y_range: Lowest and highest value shown; by default all are.
         target: Draws a thin line at this value.
         styles: Styles by name, to look the same as other plots.

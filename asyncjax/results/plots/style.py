@@ -13,6 +13,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,34 +57,7 @@ _BETWEEN = (  # multiples of powers of ten to label, the fewest first
 LARGEST = 1e100  # in size, of what is drawn; matplotlib's ticks overflow not far beyond it
 GRID = "#DDDDDD"
 
-_SETTINGS: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 11.0,
-    "axes.titlesize": 12.0,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 11.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.axisbelow": True,
-    "axes.grid": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "xtick.labelsize": 10.0,
-    "ytick.labelsize": 10.0,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "legend.fontsize": 10.0,
-    "legend.frameon": False,
-    "legend.handlelength": 2.8,
-    "figure.titlesize": 13.0,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "hatch.linewidth": 0.6,
-    "lines.linewidth": 1.7,
-}
+_SETTINGS = Path(__file__).with_name("asyncjax.mplstyle")
 
 
 @dataclass(frozen=True)
@@ -125,21 +99,15 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Applies the shared settings while a figure is made, and restores the caller's afterwards.
-
-    Example:
-        >>> with drawing():
-        ...     figure = new_figure(4.0, 3.0)
-        >>> figure.get_size_inches()
-        array([4., 3.])
-    """
+    """Applies the shared settings while a figure is made, and restores the caller's afterwards."""
     try:
         import matplotlib
     except ImportError as error:
         raise ImportError(
             f"plots need matplotlib, which is not installed: {install_line('plots')}"
         ) from error
-    with matplotlib.rc_context(rc=_SETTINGS):
+    settings = matplotlib.rc_params_from_file(_SETTINGS, use_default_template=False)
+    with matplotlib.rc_context(settings):
         yield
 
 
@@ -199,14 +167,7 @@ def set_log(axis: Any, on: bool) -> None:
 
 
 def log_ticks(low: float, high: float) -> list[float] | None:
-    """Where to label a logarithmic axis from `low` to `high`; None: powers of ten are enough.
-
-    Example:
-        >>> log_ticks(0.03, 2.6)
-        [0.03, 0.1, 0.3, 1.0]
-        >>> log_ticks(1.0, 1e4) is None
-        True
-    """
+    """Where to label a logarithmic axis from `low` to `high`; None: powers of ten are enough."""
     from matplotlib.ticker import MaxNLocator
 
     places: list[float] = []
@@ -225,12 +186,7 @@ def log_ticks(low: float, high: float) -> list[float] | None:
 
 
 def whole_ticks(low: int, high: int) -> list[int]:
-    """Whole numbers on a colour bar whose scale is a root: both ends, and about four between.
-
-    Example:
-        >>> whole_ticks(1, 3), whole_ticks(0, 222)
-        ([1, 2, 3], [0, 9, 40, 80, 100, 222])
-    """
+    """Whole numbers on a colour bar whose scale is a root: both ends, and about four between."""
     even = low + (high - low) * np.linspace(0.0, 1.0, 6)[1:-1] ** 2
     between = {round(float(f"{place:.1g}")) for place in even}
     return sorted({low, high, *(place for place in between if low < place < high)})
