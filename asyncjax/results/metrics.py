@@ -10,40 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag, real, shown, whole
-
-__all__ = [
-    "Series",
-    "Spread",
-    "at_grid_edge",
-    "best_on_grid",
-    "median_and_spread",
-    "resample",
-    "series_over_seeds",
-    "time_to_target",
-]
-
-
-def numbers(name: str, value: Any, *, integer: bool = False) -> np.ndarray:
-    """Reads an array of real numbers as float64, NaN and infinity too, or of integers as int64."""
-    kind = "integers" if integer else "real numbers"
-    if isinstance(value, Tracer):
-        raise TypeError(f"{name} must be a concrete array of {kind}, got a traced value")
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):  # ragged
-        array = np.array(None)
-    fits = any(jnp.issubdtype(array.dtype, allowed) for allowed in (jnp.integer, jnp.floating))
-    if fits and integer:
-        fits = bool((np.isfinite(array) & (array == np.floor(array))).all())
-    if not fits:
-        raise TypeError(f"{name} must be an array of {kind}, got {shown(value)}")
-    return array.astype(np.int64 if integer else np.float64)
+from asyncjax.checks import flag, real, whole
+from asyncjax.results.arguments import door, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +53,7 @@ class Series:
     high: ArrayLike
 
     def __post_init__(self) -> None:
+        door(vars(self))
         fields = ("x", "median", "low", "high")
         shapes = {field: numbers(field, getattr(self, field)).shape for field in fields}
         if len(shapes["x"]) != 1 or len(set(shapes.values())) != 1:
@@ -300,6 +272,7 @@ def series_over_seeds(
         >>> curve.median
         array([ 5.,  3., nan])
     """
+    door(locals())
     read = resample(axis, values, grid, stepwise=stepwise)
     points = np.broadcast_to(numbers("axis", axis), np.shape(values))
     covered = ~np.isnan(resample(points, np.zeros(points.shape), grid)).any(axis=0)

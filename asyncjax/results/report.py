@@ -23,6 +23,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from asyncjax.checks import shown
+from asyncjax.results.arguments import door
 from asyncjax.results.plots.style import png_bytes
 from asyncjax.results.tables import Table, as_html
 from asyncjax.storage import write_atomically
@@ -51,6 +52,16 @@ class Illustration:
     alt: str = ""
     narrow: Figure | bytes | None = None
 
+    def __post_init__(self) -> None:
+        door(vars(self))
+        for name, picture in (("figure", self.figure), ("narrow", self.narrow or self.figure)):
+            is_png = isinstance(picture, bytes) and picture.startswith(b"\x89PNG")
+            if not is_png and not hasattr(picture, "savefig"):
+                raise TypeError(
+                    f"{name} is of type {type(picture).__name__}; allowed are a matplotlib figure"
+                    " and the bytes of a PNG file"
+                )
+
 
 @dataclass(frozen=True, eq=False)
 class Section:
@@ -69,6 +80,10 @@ class Section:
     figures: Sequence[Illustration] = ()
     tables: Sequence[Table] = ()
     verdict: str = ""
+
+    def __post_init__(self) -> None:
+        pictures = (Illustration, "illustrations (report.Illustration)")
+        door(vars(self), figures=pictures, tables=(Table, "tables (results.Table)"))
 
 
 def render(title: str, summary: str, sections: Sequence[Section], *, verdict: str = "") -> str:
@@ -91,6 +106,7 @@ def render(title: str, summary: str, sections: Sequence[Section], *, verdict: st
         >>> "<h1>A &amp; B</h1>" in document, document.count("<p>")
         (True, 3)
     """
+    door(locals(), sections=(Section, "sections (report.Section)"))
     links = "\n".join(
         f'<li><a href="#section-{index}">{html.escape(section.title)}</a></li>'
         for index, section in enumerate(sections, start=1)
@@ -125,6 +141,7 @@ def provenance(command: str, papers: Sequence[str] = ()) -> Section:
         >>> section.text.splitlines()[0], "- Ho et al., 2013" in section.text
         ('Made by: python -m experiments.compare', True)
     """
+    door(locals(), papers=(str, "texts"))
     import jax
 
     from asyncjax import __version__
@@ -159,6 +176,7 @@ def write(path: str | os.PathLike[str], document: str) -> None:
         ...     path.read_text().splitlines()[0]
         '<!DOCTYPE html>'
     """
+    door(locals())
     check_path(path)
     write_atomically(path, document)
 

@@ -7,14 +7,15 @@ escape. Numbers are written with a fixed count of significant digits and thousan
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from asyncjax.checks import shown, whole
-from asyncjax.results.metrics import Spread, numbers
+from asyncjax.checks import function, instance, shown, whole
+from asyncjax.results.arguments import door, numbers
+from asyncjax.results.metrics import Spread
 from asyncjax.results.run import Run
 
 NOT_REACHED = "not reached"
@@ -35,7 +36,8 @@ def format_number(value: Any, digits: int = 3) -> str:
     digits = whole("digits", digits)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{int(value):,}"
-    number = value if isinstance(value, float) else float(numbers("value", value))
+    if np.ndim(number := value if isinstance(value, float) else numbers("value", value)):
+        raise TypeError(f"value must be one number, got {shown(value)}")
     if np.isnan(number):
         return NOT_A_NUMBER
     if np.isinf(number):
@@ -47,7 +49,7 @@ def format_number(value: Any, digits: int = 3) -> str:
     if not -4 <= size < 9:
         return scientific
     decimals = digits - 1 - size
-    return f"{round(number, decimals):,.{max(decimals, 0)}f}"
+    return f"{round(float(number), decimals):,.{max(decimals, 0)}f}"
 
 
 def format_spread(spread: Spread, digits: int = 3) -> str:
@@ -57,6 +59,7 @@ def format_spread(spread: Spread, digits: int = 3) -> str:
         >>> format_spread(Spread(median=1250.0, low=1100.0, high=1500.0, reached=1.0))
         '1,250 (1,100–1,500)'
     """
+    instance("spread", spread, Spread, "a Spread")
     if np.ndim(spread.median) != 0:
         raise ValueError(
             f"spread has shape {np.shape(spread.median)}; a cell holds one median and its quartiles"
@@ -122,6 +125,10 @@ class Column:
     format: Callable[[Any], str] = format_cell
     right: bool = True
 
+    def __post_init__(self) -> None:
+        door(vars(self))
+        function("format", self.format, "a function of a value")
+
     @property
     def label(self) -> str:
         """Heading and unit, as written above the column."""
@@ -151,10 +158,13 @@ class Table:
     caption: str = ""
 
     def __post_init__(self) -> None:
+        door(vars(self), columns=(Column, "columns (results.Column)"), rows=(Collection, "rows"))
         if not self.columns:
             raise ValueError("columns is empty; a table needs at least one column")
         for index, row in enumerate(self.rows):
-            if isinstance(row, str) or len(row) != len(self.columns):
+            if isinstance(row, str | Mapping):
+                raise TypeError(f"rows[{index}] must be a list of values, got {shown(row)}")
+            if len(row) != len(self.columns):
                 raise ValueError(
                     f"rows[{index}] has {len(row)} values; it must have one for each of the "
                     f"{len(self.columns)} columns"
@@ -184,6 +194,7 @@ def as_text(table: Table) -> str:
             1
         1,000
     """
+    instance("table", table, Table, "a Table")
     cells = [[_one_line(cell) for cell in row] for row in table.cells()]
     labels = [_one_line(column.label) for column in table.columns]
     widths = [max(map(len, column)) for column in zip(labels, *cells, strict=True)]
@@ -216,6 +227,7 @@ def as_markdown(table: Table) -> str:
         | :--- | ---: |
         | a\|b | 1 |
     """
+    instance("table", table, Table, "a Table")
     labels = [_markdown(column.label) for column in table.columns]
     rules = ["---:" if column.right else ":---" for column in table.columns]
     rows = [[_markdown(cell) for cell in row] for row in table.cells()]
@@ -241,6 +253,7 @@ def as_html(table: Table) -> str:
         </tbody>
         </table>
     """
+    instance("table", table, Table, "a Table")
     right = ' class="right"'
 
     def row(tag: str, cells: Sequence[str]) -> str:

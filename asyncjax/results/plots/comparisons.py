@@ -23,19 +23,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from asyncjax.checks import shown, whole
-from asyncjax.results.metrics import Series, Spread, best_on_grid, median_and_spread, numbers
+from asyncjax.results.arguments import door, numbers
+from asyncjax.results.metrics import Series, Spread, best_on_grid, median_and_spread
 from asyncjax.results.plots.style import (
     MUTED,
     WIDTH,
     LineStyle,
     add_grid,
     add_legend_below,
-    assign_styles,
     drawable,
     drawing,
     new_axes,
     new_figure,
     set_log,
+    styles_for,
 )
 from asyncjax.results.tables import NOT_REACHED, format_number
 
@@ -59,6 +60,9 @@ class Panel:
     x_label: str
     series: Sequence[Series]
     log_x: bool = False
+
+    def __post_init__(self) -> None:
+        door(vars(self), series=(Series, "curves (plots.Series)"))
 
 
 def curves(
@@ -93,8 +97,9 @@ def curves(
         >>> figure.axes[0].get_xlabel()
         'time [s]'
     """
+    door(locals(), series=(Series, "curves (plots.Series)"))
     panel = Panel(x_label, series, log_x)
-    styles = styles or assign_styles(_names([panel]))
+    styles = styles_for(_names([panel]), styles)
     with drawing():
         figure, axes = new_axes(WIDTH, 3.8, title, x_label, y_label)
         _draw_panel(axes, panel, styles, log_y, y_range, target)
@@ -136,8 +141,9 @@ def panels(
         >>> [axes.get_xlabel() for axes in figure.axes]
         ['time [s]', 'updates']
     """
+    door(locals(), parts=(Panel, "panels (plots.Panel)"))
     names = _names(parts)
-    styles = styles or assign_styles(names)
+    styles = styles_for(names, styles)
     columns = len(parts) if columns is None else min(whole("columns", columns), len(parts))
     with drawing():
         rows = -(-len(parts) // columns)
@@ -186,12 +192,13 @@ def bars(
         >>> [text.get_text() for text in figure.axes[0].texts]
         ['2.00']
     """
+    door(locals(), spreads=(Spread, "spreads (results.Spread)"))
     if not names or len(names) != len(spreads):
         raise ValueError(
             f"names has {len(names)} entries and spreads {len(spreads)}; "
             "both must have the same number, at least one"
         )
-    styles = styles or assign_styles(names)
+    styles = styles_for(names, styles)
     with drawing():
         figure, axes = new_axes(WIDTH, 1.2 + 0.38 * len(names), title, x_label)
         limits = _limits(spreads, log_x)
@@ -235,6 +242,7 @@ def staleness_histogram(
         >>> [axes.get_title("left") for axes in figure.axes]
         ['sgd', 'piag']
     """
+    door(locals())
     columns = min(whole("columns", columns), len(_some("delays", delays, "method")))
     data = {
         name: numbers(f"delays[{name!r}]", values, integer=True).ravel()
@@ -244,7 +252,7 @@ def staleness_histogram(
         if values.size and values.min() < 0:
             raise ValueError(f"delays[{name!r}] holds {values.min()}; a delay is at least 0")
     edges = _edges(max((int(v.max()) for v in data.values() if v.size), default=0), doubling)
-    styles = styles or assign_styles(data)
+    styles = styles_for(data, styles)
     with drawing():
         figure = new_figure(3.1 * columns + 0.4, 1.75 * -(-len(data) // columns) + 0.8)
         grid = _grid(figure, len(data), columns, sharex=True, sharey=True)
@@ -296,6 +304,7 @@ def step_size_sensitivity(
         >>> figure.axes[0].get_xlabel()
         'step size'
     """
+    door(locals())
     sizes = numbers("step_sizes", step_sizes)
     if sizes.ndim != 1 or not sizes.size or not drawable(sizes, True).all():
         raise ValueError(
@@ -313,7 +322,7 @@ def step_size_sensitivity(
         if name not in spreads:
             raise ValueError(f"chosen must name methods of scores, {list(spreads)}, got {name!r}")
     marks = marks if chosen is None else chosen
-    styles = styles or assign_styles(spreads)
+    styles = styles_for(spreads, styles)
     failed = {name: ~drawable(spread.median, False) for name, spread in spreads.items()}
     with drawing():
         figure = new_figure(WIDTH, 4.6)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import real
-from asyncjax.results.metrics import numbers
+from asyncjax.checks import real, shown
+from asyncjax.results.arguments import door, numbers
 from asyncjax.results.plots.style import (
     LARGEST,
     MUTED,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from asyncjax.traces import EventTrace
 
+_FIELDS = ("time", "worker", "start", "used", "steps", "delay")  # [E] each
+_SAMPLES = ("slot", "start", "end", "step", "fate", "step_begin", "step_end")
 _BAR = 0.76  # height of a bar, in rows
 _RUNNING: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#A8A8A8", "hatch": ""}
 _LOST: dict[str, dict[str, Any]] = {
@@ -68,7 +70,9 @@ def timeline(
         >>> timeline(trace, until=3.0).axes[0].get_xlabel()
         'time [unit of the trace]'
     """
+    door(locals())
     until = real("until", until, above=0)
+    _check_fields(trace, f"a trace with {', '.join(_FIELDS)}", *_FIELDS, "n_workers")
     if trace.start is None:
         raise ValueError(
             "trace does not record when jobs start (start is None), so no job can be drawn"
@@ -117,10 +121,11 @@ def rollout_timeline(
         >>> rollout_timeline(trace, until=9.0).axes[0].get_ylabel()
         'slot'
     """
+    door(locals())
     until = real("until", until, above=0)
+    _check_fields(trace, "a RolloutTrace", *_SAMPLES, "start_version")
     slot, start, end, step, fate, begin, finish = (
-        np.asarray(getattr(trace, name))
-        for name in ("slot", "start", "end", "step", "fate", "step_begin", "step_end")
+        np.asarray(getattr(trace, name)) for name in _SAMPLES
     )
     end = np.where(np.isnan(end), until, end)
     kinds = {"thrown away": fate == 3, "not trained": (fate == 1) | (fate == 2)}
@@ -135,6 +140,14 @@ def rollout_timeline(
         _add_bars(axes, steps, until, facecolors=MUTED)
         _draw_jobs(figure, axes, until, bars, age, ("age at training", "versions"), lost)
     return figure
+
+
+def _check_fields(trace: Any, kind: str, *fields: str) -> None:
+    """Refuses what is no trace that can be drawn."""
+    for name in fields:
+        if not hasattr(trace, name):
+            hint = ", take run.trace" if hasattr(trace, "records") else ""
+            raise TypeError(f"trace must be {kind}{hint}, got {shown(trace)} without {name}")
 
 
 def _rows(
@@ -240,6 +253,7 @@ def schedule_chart(
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['job 0', 'job 1']
     """
+    door(locals())
     units = numbers("workers", workers, integer=True)
     units = units.sum(-1) if units.ndim == 3 else units
     arrivals = numbers("arrival", arrival, integer=True)
@@ -344,6 +358,7 @@ def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: st
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['GPU', 'vCPU']
     """
+    door(locals())
     values = numbers("shares", shares)
     if values.ndim != 2:
         raise ValueError(f"shares must be [T, R] and not empty, got the shape {values.shape}")
@@ -382,6 +397,7 @@ def price_map(
         >>> figure.axes[0].get_ylabel()
         'machine'
     """
+    door(locals())
     values = numbers("prices", prices)
     if values.ndim != 2:
         raise ValueError(f"prices must be [T, H] and not empty, got the shape {values.shape}")

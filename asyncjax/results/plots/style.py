@@ -10,7 +10,7 @@ in print. Figures are made without pyplot: nothing global is left behind, and no
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncjax.checks import install_line, shown, whole
+from asyncjax.checks import install_line, instance, shown, whole
+from asyncjax.results.arguments import door
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,6 +73,9 @@ class LineStyle:
     colour: str
     dash: Any
 
+    def __post_init__(self) -> None:
+        door(vars(self))
+
 
 def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A colour and a dash pattern for every name, in their order.
@@ -89,12 +93,27 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
         >>> assign_styles(["sgd", "piag"])["piag"].colour
         '#D55E00'
     """
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"names must be a list of texts, got {shown(names)}")
+    door({"names": (names := list(names))})
     return {
         name: LineStyle(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
         for index, name in enumerate(dict.fromkeys(names))
     }
+
+
+def styles_for(
+    names: Iterable[str], given: Mapping[str, LineStyle] | None
+) -> Mapping[str, LineStyle]:
+    """The given styles, checked to cover all names, or new ones."""
+    if given is None:
+        return assign_styles(names)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ValueError(f"styles has no entry for {missing}; it must cover every name plotted")
+    for name in names:
+        instance(f"styles[{name!r}]", given[name], LineStyle, "a LineStyle")
+    return given
 
 
 @contextmanager
