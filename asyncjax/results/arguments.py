@@ -37,14 +37,7 @@ def numbers(name: str, value: Any, *, integer: bool = False) -> np.ndarray:
 
 
 def door(arguments: Mapping[str, Any], **lists: tuple[type, str]) -> None:
-    """Refuses arguments of the wrong kind; `lists`: the class of what stands in a list, in words.
-
-    Example:
-        >>> door({"title": 3})
-        Traceback (most recent call last):
-        ...
-        TypeError: title must be a text, got 3
-    """
+    """Refuses arguments of the wrong kind; `lists`: the class of what stands in a list, in words."""
     lists = {"names": (str, "texts"), **lists}
     for name, value in arguments.items():
         if name in _TEXTS and not isinstance(value, str):

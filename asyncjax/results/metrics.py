@@ -258,10 +258,7 @@ def series_over_seeds(
 
     Args:
         name: What the curve is called in a legend.
-        axis: `[S, R]` (or `[R]`): where each seed was recorded, not decreasing.
-        values: `[S, R]`: what was recorded; NaN (diverged) counts as the worst value.
-        grid: `[G]`: the common points.
-        stepwise: Hold the last record until the next instead of a straight line.
+        axis, values, grid, stepwise: As in `resample`; NaN (diverged) counts as the worst value.
         smaller_is_better: Which infinity is the worst value.
 
     Returns:

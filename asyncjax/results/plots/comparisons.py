@@ -125,12 +125,9 @@ def panels(
         parts: The panels from left to right, then from top to bottom.
         y_label: What the vertical axis shows, with its unit.
         title: Above all panels.
-        log_y: Logarithmic vertical axis.
-        y_range: Lowest and highest value shown; by default all are.
-        target: Draws a thin line at this value.
+        log_y, y_range, target, styles: As in `curves`.
         columns: How many stand side by side, at least 1; by default all. With 1 the panels are
             stacked, and the letters can be read on a phone.
-        styles: Styles by name, to look the same as other plots.
 
     Returns:
         A matplotlib figure with an axes for each panel.
@@ -289,11 +286,9 @@ def step_size_sensitivity(
             run diverged.
         y_label: What the scores are.
         title: Above the plot.
-        log_y: Logarithmic vertical axis.
-        y_range: Lowest and highest value shown; by default all are.
+        log_y, y_range, styles: As in `curves`.
         smaller_is_better: Losses and times (the default), or accuracies.
         chosen: Index of the marked step size by method; by default the best median.
-        styles: Styles by name, to look the same as other plots.
 
     Returns:
         A matplotlib figure.
@@ -353,7 +348,7 @@ def _names(parts: Sequence[Panel]) -> list[str]:
     return list(dict.fromkeys(line.name for line in _some("series", lines, "curve")))
 
 
-def _grid(figure: Figure, count: int, columns: int, **shared: bool) -> list[Axes]:
+def _grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Axes]:
     """So many axes, so many side by side."""
     cells = figure.subplots(-(-count // columns), columns, squeeze=False, **shared).ravel()
     for spare in cells[count:]:

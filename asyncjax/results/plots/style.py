@@ -1,10 +1,9 @@
 """The look that all plots share: colours told apart by everyone, line patterns, sizes, canvas.
 
 Nine colours, of which one is blue, were searched for so that any two stay apart: for most readers
-and for those who see no red, no green or no blue (with the matrices of Machado, Oliveira and
-Fernandes, 2009), on white and where a report inverts its figures for a dark page. The first two
-are those of Okabe and Ito. Each comes with a dash pattern, five in turn, so that curves stay apart
-in print. Figures are made without pyplot: nothing global is left behind, and no display is needed.
+and for those who see no red, no green or no blue (Machado, Oliveira and Fernandes, 2009), on white
+and where a report inverts its figures for a dark page. The first two are those of Okabe and Ito.
+Figures are made without pyplot: nothing global is left behind, and no display is needed.
 """
 
 from __future__ import annotations
