@@ -37,7 +37,7 @@ def numbers(name: str, value: Any, *, integer: bool = False) -> np.ndarray:
 
 
 def door(arguments: Mapping[str, Any], **lists: tuple[type, str]) -> None:
-    """Refuses arguments of the wrong kind; `lists`: the class of what stands in a list, in words."""
+    """Refuses arguments of the wrong kind; `lists`: of what class the entries are, in words."""
     lists = {"names": (str, "texts"), **lists}
     for name, value in arguments.items():
         if name in _TEXTS and not isinstance(value, str):

@@ -152,7 +152,7 @@ class Run:
     Attributes:
         params: The final model.
         opt_state: The final optimizer state.
-        records: The curve.
+        records: The curve: `Records`, or `PolicyRecords` where `run_policy` made the run.
         source: Traces and costs; use the properties.
         order_state: The final state of the example order, where `run_epochs` made the run, or
             `replay` with an order that learns; else None.
@@ -185,7 +185,7 @@ class Run:
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""
         records = self.records
-        *several, count = self.records.loss.shape
+        *several, count = records.loss.shape
         runs = f"{int(np.prod(several))} runs of " if several else ""
         version, time = np.asarray(records.version), np.asarray(records.time)
         if not count:

@@ -165,10 +165,7 @@ def verdict(conditions: Sequence[Condition]) -> str:
     """
     if not conditions:
         raise ValueError("conditions must be at least one, got none")
-    found = [condition.verdict for condition in conditions]
-    if HOLDS in found:
-        return HOLDS if set(found) == {HOLDS} else IN_PART
-    return FAILS if FAILS in found else OPEN
+    return together([condition.verdict for condition in conditions])
 
 
 def together(verdicts: Sequence[str]) -> str:

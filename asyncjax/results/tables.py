@@ -19,8 +19,6 @@ from asyncjax.results.metrics import Spread
 from asyncjax.results.run import Run
 
 NOT_REACHED = "not reached"
-NOT_A_NUMBER = "n/a"
-DIVERGED = "diverged"
 
 
 def format_number(value: Any, digits: int = 3) -> str:
@@ -39,7 +37,7 @@ def format_number(value: Any, digits: int = 3) -> str:
     if np.ndim(number := value if isinstance(value, float) else numbers("value", value)):
         raise TypeError(f"value must be one number, got {shown(value)}")
     if np.isnan(number):
-        return NOT_A_NUMBER
+        return "n/a"
     if np.isinf(number):
         return NOT_REACHED if number > 0 else "-inf"
     if number == 0.0:
@@ -77,10 +75,8 @@ def format_cell(value: Any) -> str:
 
     Of a `Run` its last loss, with the word that it diverged where it did; of several, how many.
     """
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str):
+        return value or ""
     if isinstance(value, Spread):
         return format_spread(value)
     if isinstance(value, Run):
@@ -106,7 +102,7 @@ def _run(run: Run) -> str:
     if not losses.size:
         return "no records"
     last = format_number(float(losses[-1]))
-    return f"{DIVERGED} ({last})" if diverged else last
+    return f"diverged ({last})" if diverged else last
 
 
 @dataclass(frozen=True)
@@ -198,18 +194,14 @@ def as_text(table: Table) -> str:
     cells = [[_one_line(cell) for cell in row] for row in table.cells()]
     labels = [_one_line(column.label) for column in table.columns]
     widths = [max(map(len, column)) for column in zip(labels, *cells, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        parts = (
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
+    sides = [">" if column.right else "<" for column in table.columns]
+    lines = [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
         )
-        return "  ".join(parts).rstrip()
-
-    head = [table.caption] if table.caption else []
-    return "\n".join(
-        [*head, line(labels), line(["-" * width for width in widths]), *map(line, cells)]
-    )
+        for row in [labels, ["-" * width for width in widths], *cells]
+    ]
+    return "\n".join([*filter(None, [table.caption]), *(line.rstrip() for line in lines)])
 
 
 def as_markdown(table: Table) -> str:

@@ -307,16 +307,15 @@ def _marks(some_end: bool, some_do_not: bool, some_go_on: bool) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    marks: list[Any] = [Line2D([], [], label="arrives", **_ARRIVAL)]
-    if some_end:
-        looks = {"color": _END, "marker": "|", "markersize": 11, "markeredgewidth": 2.5}
-        marks.append(Line2D([], [], label="completes", linestyle="none", **looks))
-    if some_go_on:
-        marks.append(Patch(label="workers kept after completion", linewidth=0.0, **_AFTER))
-    if some_do_not:
-        never = "name in grey italics: never completes"
-        marks.append(Patch(label=never, facecolor="none", linewidth=0.0))
-    return marks
+    never = "name in grey italics: never completes"
+    looks = {"color": _END, "marker": "|", "markersize": 11, "markeredgewidth": 2.5}
+    marks = (
+        (True, Line2D([], [], label="arrives", **_ARRIVAL)),
+        (some_end, Line2D([], [], label="completes", linestyle="none", **looks)),
+        (some_go_on, Patch(label="workers kept after completion", linewidth=0.0, **_AFTER)),
+        (some_do_not, Patch(label=never, facecolor="none", linewidth=0.0)),
+    )
+    return [mark for is_drawn, mark in marks if is_drawn]
 
 
 def _cells(axes: Axes, values: np.ndarray, largest: int) -> ScalarMappable:
