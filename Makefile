@@ -1,8 +1,8 @@
 # One environment in .venv; every target installs what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
-# Most of the time of the tests is compilation, and most of that optimisation: these halve it. Tests marked `optimised` and
-# those of the cluster are optimised a little (tests/conftest.py).
+# Most of the time of the tests is compilation, and most of that optimisation: these halve it. Tests marked `optimised` are
+# optimised a little (tests/conftest.py). `pytest` alone compiles as users do.
 QUICK_XLA := --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true \
 	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$(QUICK_XLA)"
@@ -14,7 +14,7 @@ run: .venv/run  ## the main job: which way of training copes best with uneven wo
 	$(BIN)/python -m experiments.compare
 
 test: .venv/test  ## the fast tier of tests and doctests: what is short
-	FAST_TIER=1 $(QUICKLY) $(BIN)/python -m pytest -n 2 -m "not slow"
+	$(QUICKLY) $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: .venv/test  ## the tests that take longer
 	$(QUICKLY) $(BIN)/python -m pytest -n 2 -m slow

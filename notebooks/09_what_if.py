@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 if importlib.util.find_spec("asyncjax") is None:  # pip keeps every package that is recent enough
-    library = "asyncjax[plots,data,logs] @ git+https://github.com/asyncjax/asyncjax"
+    library = "asyncjax[whatif] @ git+https://github.com/asyncjax/asyncjax"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", library], check=True)
 
 import jax

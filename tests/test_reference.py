@@ -91,7 +91,7 @@ def test_a_function_says_what_it_takes_and_gives(one):
     assert "Args" in there
     assert "Example" in there
     gives = function.__annotations__.get("return")
-    is_said = gives in (None, "None", Rule, "Rule") or doc.startswith("Returns ")
+    is_said = gives in (None, "None", Rule, "Rule", "Transformation") or doc.startswith("Returns ")
     assert "Returns" in there or is_said
     entries = doc.split("Args:\n", 1)[1]
     listed = set()

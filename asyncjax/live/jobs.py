@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.checkpoints import form_of, leaf_of, numbers_of
+from asyncjax.simulation.checkpoints import form_of, leaf_of, numbers_of
 from asyncjax.simulation.update import job_key
 
 Leaves = list[np.ndarray]

@@ -24,8 +24,8 @@ from asyncjax.live import jobs, server_state
 from asyncjax.live.news import WorkerEvents
 from asyncjax.live.server_state import ServerState
 from asyncjax.problems import Problem
+from asyncjax.simulation.checkpoints import Checkpoint, mark_of
 from asyncjax.simulation.engine import judge
-from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
 from asyncjax.simulation.update import Arrival, Extras
 
 SECONDS = 30.0  # between two writings, at least

@@ -32,12 +32,10 @@ from asyncjax.simulation.engine import judge
 from asyncjax.simulation.loop import in_python
 from asyncjax.simulation.plan import plan, recorded_versions
 from asyncjax.traces import StalledError
-from asyncjax.traces.alarm import Alarm
-from asyncjax.traces.collection import Entries, Verdict
+from asyncjax.traces.collection import Alarm, Entries, Serving, Verdict
 from asyncjax.traces.dispatch import Dispatch
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.server import IDLE, TAKEN, Server
-from asyncjax.traces.serving import Serving
 from asyncjax.traces.stall_detection import Moment, StallDetector
 
 

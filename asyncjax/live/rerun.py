@@ -33,9 +33,8 @@ from asyncjax.simulation.program import gradients_behind
 from asyncjax.simulation.replay import run_of
 from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import EventTrace
-from asyncjax.traces.collection import Entries
+from asyncjax.traces.collection import Entries, exact_weights
 from asyncjax.traces.event_trace import worker_count
-from asyncjax.traces.serving import exact_weights
 
 
 def rerun(

@@ -38,9 +38,8 @@ from asyncjax.simulation.arguments import (
 from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import Progress
 from asyncjax.traces.asynchronous import Rule, first_jobs, timeouts_of
-from asyncjax.traces.collection import Collection
-from asyncjax.traces.dispatch import Answer, Dispatch
-from asyncjax.traces.own_rules import answering, collector
+from asyncjax.traces.collection import Collection, collector
+from asyncjax.traces.dispatch import Answer, Dispatch, answering
 from asyncjax.traces.progress import pace_of
 from asyncjax.traces.random_draws import check_key, count_of_updates, on_host
 from asyncjax.traces.server import Rules, Server

@@ -22,19 +22,14 @@ def is_traced(value: object) -> bool:
     return isinstance(value, Tracer)
 
 
-def as_array(name: str, value: Any) -> Any:
-    """Returns `value` as an array of NumPy, or as that of JAX it is; ragged lists are refused."""
-    if isinstance(value, jax.Array):
-        return value
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be an array with rows of one length, got others") from error
+def as_array(value: Any) -> Any:
+    """Returns `value` as an array of NumPy, or as that of JAX it is."""
+    return value if isinstance(value, jax.Array) else np.asarray(value)
 
 
 def floating(name: str, value: Any) -> jax.Array:
     """Returns `value` as a finite floating-point array; integers and booleans are converted."""
-    value = as_array(name, value)
+    value = as_array(value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
         if not (jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == np.bool_):
             raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
@@ -53,7 +48,7 @@ def _check_finite(name: str, values: np.ndarray) -> None:
     fits = np.isfinite(values)
     if not fits.all():
         first = np.unravel_index(np.argmin(fits), fits.shape)
-        where = f" at index {', '.join(str(int(place)) for place in first)}" if first else ""
+        where = f" at index {', '.join(str(int(axis)) for axis in first)}" if first else ""
         raise ValueError(f"{name} must be finite in {values.dtype}, got {values[first]}{where}")
 
 
@@ -67,7 +62,7 @@ def rows(name: str, value: Any) -> jax.Array:
 
 def integers(name: str, value: Any) -> jax.Array:
     """Returns `value` as an int32 array."""
-    value = as_array(name, value)
+    value = as_array(value)
     if not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{name} must be integers, got dtype {value.dtype}")
     if not is_traced(value) and value.size and value.dtype != np.int32:
@@ -87,7 +82,7 @@ def matrix(name: str, value: Any, axes: str) -> jax.Array:
 
 def same_rows(name: str, array: Any, n_rows: int) -> None:
     """Refuses an `array` that is not one value a row."""
-    shape = as_array(name, array).shape
+    shape = as_array(array).shape
     if shape != (n_rows,):
         raise ValueError(
             f"{name} must have shape ({n_rows},), one value for each row of features, "
@@ -103,3 +98,9 @@ def starting_point(value: Any, shape: tuple[int, ...], fill: float, dtype: Any) 
     if start.shape != shape:
         raise ValueError(f"start must have shape {shape}, got shape {start.shape}")
     return start.astype(jnp.promote_types(start.dtype, dtype))
+
+
+def of_one_type(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns both arrays in the type that holds them."""
+    dtype = jnp.promote_types(first.dtype, second.dtype)
+    return first.astype(dtype), second.astype(dtype)

@@ -1,71 +1,121 @@
-r"""Finite sums: problems made of a loss a row, rows being divided among the workers.
+r"""Finite sums: a loss of examples, which are divided among the workers.
 
 .. math:: f(x) = \frac{1}{n} \sum_{i=1}^{n} f_i(x), \qquad
-          f_i(x) = \frac{1}{|S_i|} \sum_{r \in S_i} \ell(x; a_r, b_r) + P(x)
+          f_i(x) = \frac{1}{|S_i|} \sum_{r \in S_i} \ell(x; a_r) + P(x)
 
 With shards of unequal size f is not the mean over the rows: every worker counts the same, so a
-row of a small shard counts more. A job's gradient is the mean over its batch of rows, plus that
-of the penalty P.
+row of a small shard counts more. A job's gradient is that of the mean over its batch of rows, plus
+that of the penalty P. Where only some rows J are judged, f is estimated by their weighted mean.
+
+`from_loss` is the general one: the model is any pytree of parameters, or a flax nnx module, which
+the loss gets whole: in training mode with fresh random streams for a job, in evaluation mode where
+a model is judged. `losses` has those with a loss of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import whole
-from asyncjax.problems.batches import Batch, Whole, check_batch
-from asyncjax.problems.problem import Problem, PyTree
-from asyncjax.problems.shards import Shards, check_shards, contiguous
+from asyncjax.checks import function_of, instance, whole
+from asyncjax.problems.batches import (
+    Batch,
+    Shards,
+    Whole,
+    WithoutReplacement,
+    check_batch,
+    check_shards,
+    contiguous,
+)
+from asyncjax.problems.problem import Problem, PyTree, floating_leaves
+from asyncjax.problems.transfers import explicit
+
+CHUNK = 2_048  # rows whose activations are held at once when a whole data set is judged
+_JUDGED = 2_048  # rows by which `from_loss` judges a model where nothing is said
+_LOSS = " -> loss, a scalar or one a row"
 
 
 class Samples(NamedTuple):
-    """The rows, whose they are, and how much each counts in the objective."""
+    """The examples, whose they are, and by which of them a model is judged."""
 
-    features: jax.Array  # float[rows, ...], or int32 where rows are tokens
-    targets: jax.Array  # float or int32[rows, ...]
+    examples: PyTree  # [rows, ...]; (features, targets) where a loss has its own name
     rows: jax.Array  # int32[n, m_max], row numbers of each worker, padded
     size: jax.Array  # int32[n], rows of each worker
-    weight: jax.Array  # float[rows], sum over the holders i of 1 / (n size_i); sums to 1
-    test_features: jax.Array | None = None  # [test rows, ...], like features
-    test_targets: jax.Array | None = None  # [test rows, ...], like targets
+    weight: jax.Array  # float[rows], or float[k] of those judged; in f; sums to 1
     judged: jax.Array | None = None  # int32[k], rows that the objective looks at; None: all
-    judged_weight: jax.Array | None = None  # float[k], how much each counts there; sums to 1
+    test: PyTree = None  # [test rows, ...], like the examples
+    rest: PyTree = None  # what an nnx module holds beside its parameters
+
+    @property
+    def features(self) -> jax.Array:
+        """The first part of the examples."""
+        return self.examples[0]
+
+    @property
+    def targets(self) -> jax.Array:
+        """The second part of the examples."""
+        return self.examples[1]
 
 
-class Loss(Protocol):
-    """A loss a row and a penalty of the model; hashable, so equal losses share a compilation."""
+@dataclass(frozen=True)
+class Penalty:
+    r"""A penalty of all parameters, :math:`\frac{\lambda_2}{2} x^2 + \mu x^2 / (1 + x^2)` each."""
 
-    def of_rows(self, params: PyTree, features: jax.Array, targets: jax.Array) -> jax.Array:
-        """Returns float[rows], the loss of each row."""
-        ...
+    l2: float = 0.0
+    nonconvex: float = 0.0
 
-    def penalty(self, params: PyTree) -> jax.Array | float:
-        """Returns the scalar penalty of the model."""
-        ...
-
-
-@runtime_checkable
-class CurvedLoss(Loss, Protocol):
-    r"""A loss of one linear score a row, which says how curved it is; `smoothness` asks for it.
-
-    .. math:: \ell(x; a, b) = \varphi_b(a \cdot x), \qquad P(x) = \sum_j p(x_j)
-    """
+    def __call__(self, params: PyTree) -> jax.Array | float:
+        """Returns the scalar."""
+        total: jax.Array | float = 0.0
+        squares = [jnp.square(leaf) for leaf in jax.tree.leaves(params)]
+        if self.l2:
+            total += 0.5 * self.l2 * sum(jnp.sum(square) for square in squares)
+        if self.nonconvex:
+            total += self.nonconvex * sum(jnp.sum(square / (1.0 + square)) for square in squares)
+        return total
 
     @property
     def curvature(self) -> tuple[float, float]:
-        """The least and the largest value that the second derivative of phi_b can take."""
-        ...
+        """The range of l2 + nonconvex (2 - 6 x^2) / (1 + x^2)^3: from x = 1 to x = 0."""
+        return self.l2 - 0.5 * self.nonconvex, self.l2 + 2.0 * self.nonconvex
 
-    @property
-    def penalty_curvature(self) -> tuple[float, float]:
-        """The least and the largest value that the second derivative of p can take."""
-        ...
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of examples, and a penalty of the model; equal ones share a compilation.
+
+    Attributes:
+        function: `(model, examples) -> loss`, a scalar or one a row; hashable. Where a loss is a
+            function of one linear score a row, its `curvature` is the least and the largest second
+            derivative, which `smoothness` asks for.
+        penalty: `params -> scalar`, with its `curvature` a coordinate.
+        module: The graph of an nnx module; None where the model is its parameters.
+        keyed: Whether the function takes a key too: that of the job, else always the same.
+    """
+
+    function: Callable[..., Any]
+    penalty: Callable[[PyTree], Any] = Penalty()
+    module: Any = None
+    keyed: bool = False
+
+    def of_rows(self, params: PyTree, features: jax.Array, targets: jax.Array) -> jax.Array:
+        """Returns float[rows], the loss of each row."""
+        return self.function(params, (features, targets))
+
+    def __call__(
+        self, params: PyTree, rest: PyTree, examples: PyTree, key: jax.Array | None = None
+    ) -> Any:
+        """Returns what the function returns, without the penalty."""
+        seed = jax.random.fold_in(key, 1) if self.keyed and key is not None else None
+        model = params if self.module is None else _module(self.module, params, rest, seed)
+        if not self.keyed:
+            return self.function(model, examples)
+        return self.function(model, examples, jax.random.key(0) if seed is None else seed)
 
 
 @dataclass(frozen=True)
@@ -84,17 +134,37 @@ class BatchGradient:
     def loss_of_job(
         self, data: Samples, params: PyTree, worker: Any, job: Any, key: jax.Array
     ) -> jax.Array:
-        """Returns the mean loss of the job's rows, penalty included.
-
-        What the gradient is that of.
-        """
+        """Returns the mean loss of the job's rows, penalty included."""
         positions, valid = self.batch(data.size[worker], data.rows.shape[1], job, key)
         rows = data.rows[worker, positions]
-        features, targets = data.features[rows], data.targets[rows]
-        weight = valid.astype(data.weight.dtype)
-        weight /= jnp.sum(weight)
-        losses = self.loss.of_rows(params, features, targets)
-        return jnp.sum(weight * losses) + self.loss.penalty(params)
+        examples = jax.tree.map(lambda values: values[rows], data.examples)
+        losses = jnp.asarray(self.loss(params, data.rest, examples, key))
+        if losses.ndim:
+            weight = valid.astype(losses.dtype)
+            losses = jnp.sum(weight / jnp.sum(weight) * losses)
+        return losses + self.loss.penalty(params)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of a loss, without its penalty, over the judged rows or over the test rows."""
+
+    loss: Loss
+    on_test: bool = False
+    chunk: int | None = CHUNK  # rows at a time; None: all
+
+    def __call__(self, data: Samples, params: PyTree) -> jax.Array:
+        """Returns the scalar mean."""
+        examples, weight = data.examples, data.weight
+        if self.on_test:
+            examples = data.test
+            n_rows = jax.tree.leaves(examples)[0].shape[0]
+            weight = jnp.full(n_rows, 1.0 / n_rows, data.weight.dtype)
+        elif data.judged is not None:
+            examples = jax.tree.map(lambda values: values[data.judged], examples)
+        return weighted_sum(
+            lambda rows: self.loss(params, data.rest, rows), examples, weight, self.chunk
+        )
 
 
 @dataclass(frozen=True)
@@ -107,87 +177,87 @@ class Objective:
 
     def __call__(self, data: Samples, params: PyTree) -> jax.Array:
         """Returns f(params)."""
-
-        def losses(features: jax.Array, targets: jax.Array) -> jax.Array:
-            return self.loss.of_rows(params, features, targets)
-
-        features, targets, weight = data.features, data.targets, data.weight
-        if data.judged is not None and data.judged_weight is not None:
-            features, targets = features[data.judged], targets[data.judged]
-            weight = data.judged_weight
-        total = weighted_sum(losses, features, targets, weight, self.chunk)
-        total += self.loss.penalty(params)
+        total = Mean(self.loss, chunk=self.chunk)(data, params) + self.loss.penalty(params)
         if self.l1:
             total += self.l1 * sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(params))
         return total
 
 
 def weighted_sum(
-    values: Callable[[jax.Array, jax.Array], jax.Array],
-    features: jax.Array,
-    targets: jax.Array,
-    weight: jax.Array,
-    chunk: int | None = None,
+    values: Callable[[PyTree], Any], examples: PyTree, weight: jax.Array, chunk: int | None = None
 ) -> jax.Array:
-    """Returns the weighted sum of a value a row, `chunk` rows at a time.
-
-    `weight` float[rows].
-    """
-    n_rows = features.shape[0]
-    if chunk is None or n_rows <= chunk:
-        return jnp.sum(weight * values(features, targets))
-    n_chunks = n_rows // chunk
-    cut = n_chunks * chunk
+    """Returns the weighted sum of a value a row, `chunk` rows at a time; a scalar is left as is."""
+    n_rows = weight.shape[0]
+    if chunk is None or n_rows <= chunk or not _of_two_rows(values, examples).ndim:
+        total = jnp.asarray(values(examples))
+        return jnp.sum(weight * total) if total.ndim else total
+    cut = n_rows // chunk * chunk
 
     def add(total: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
-        part = [
-            jax.lax.dynamic_slice_in_dim(array, number * chunk, chunk)
-            for array in (features, targets, weight)
-        ]
-        return total + jnp.sum(part[2] * values(part[0], part[1])), None
+        part, counts = jax.tree.map(
+            lambda array: jax.lax.dynamic_slice_in_dim(array, number * chunk, chunk),
+            (examples, weight),
+        )
+        return total + jnp.sum(counts * values(part)), None
 
-    rest = jnp.sum(weight[cut:] * values(features[cut:], targets[cut:])) if cut < n_rows else 0.0
-    shape = jax.eval_shape(lambda: jnp.sum(weight[:1] * values(features[:1], targets[:1])))
-    total, _ = jax.lax.scan(add, jnp.zeros((), shape.dtype), jnp.arange(n_chunks))
-    return total + rest
+    zero = jnp.zeros((), jnp.result_type(_of_two_rows(values, examples), weight))
+    total, _ = jax.lax.scan(add, zero, jnp.arange(n_rows // chunk))
+    if cut == n_rows:
+        return total
+    return total + jnp.sum(weight[cut:] * values(jax.tree.map(lambda array: array[cut:], examples)))
+
+
+def _of_two_rows(values: Callable[..., Any], examples: PyTree, *more: Any) -> Any:
+    """Returns the shape and type of a function of two of the examples; nothing is computed."""
+    two = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct((2, *array.shape[1:]), array.dtype), examples
+    )
+    return jax.eval_shape(values, two, *more)
 
 
 def finite_sum(
     params: PyTree,
-    features: jax.Array,
-    targets: jax.Array,
+    examples: PyTree,
     loss: Loss,
     *,
     n_workers: int,
-    batch: Batch | None,
-    shards: Shards | None,
+    batch: Batch | None = None,
+    shards: Shards | None = None,
+    eval_rows: int | None = None,
+    judged_at_most: int | None = None,
+    l1: float = 0.0,
     chunk: int | None = None,
 ) -> Problem:
-    """Returns the problem of a loss a row over checked data."""
+    """Returns the problem of a loss over checked examples, judged by that loss.
+
+    `judged_at_most` is how many rows are judged where `eval_rows` is None; None: all.
+    """
     n_workers = whole("n_workers", n_workers)
-    n_rows = features.shape[0]
-    if shards is None:
-        shards = contiguous(n_rows, n_workers)
+    n_rows = jax.tree.leaves(examples)[0].shape[0]
+    shards = contiguous(n_rows, n_workers) if shards is None else shards
     shards = check_shards(shards, n_rows, n_workers)
     batch = Whole() if batch is None else batch
     check_batch(batch, shards)
+    weight, judged = row_weights(shards, n_rows), None
+    if eval_rows is None and judged_at_most is not None:
+        eval_rows = min(int(np.count_nonzero(weight)), judged_at_most)
+    if eval_rows is not None:
+        judged, weight = judged_rows(eval_rows, weight)
+        judged = jnp.asarray(judged)
+    data = Samples(
+        examples,
+        rows=jnp.asarray(shards.rows),
+        size=jnp.asarray(shards.size),
+        weight=jnp.asarray(weight, jnp.result_type(*jax.tree.leaves(params))),
+        judged=judged,
+    )
     return Problem(
-        params=params,
-        data=Samples(
-            features=features,
-            targets=targets,
-            rows=jnp.asarray(shards.rows),
-            size=jnp.asarray(shards.size),
-            weight=jnp.asarray(row_weights(shards, n_rows)).astype(_weight_type(features, params)),
-        ),
-        gradient_of=BatchGradient(loss, batch),
-        objective_of=Objective(loss, chunk=chunk),
-        n_workers=n_workers,
+        params, data, BatchGradient(loss, batch), Objective(loss, l1, chunk), n_workers=n_workers
     )
 
 
 def row_weights(shards: Shards, n_rows: int) -> np.ndarray:
-    """Returns what each row counts in f, so that no padded copy of the data is needed."""
+    """Returns what each row counts in f: the sum over its holders i of 1 / (n size_i)."""
     weight = np.zeros(n_rows)
     for rows, size in zip(shards.rows, shards.size, strict=True):
         np.add.at(weight, rows[:size], 1.0 / (len(shards.size) * size))
@@ -195,7 +265,7 @@ def row_weights(shards: Shards, n_rows: int) -> np.ndarray:
 
 
 def judged_rows(eval_rows: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The `eval_rows` of the rows that count, int32[k], spread evenly, and their weights, float[k].
+    """Returns `eval_rows` of the rows that count, int32[k], spread evenly, and their weights.
 
     Example:
         >>> rows, weight = judged_rows(2, np.array([0.25, 0.25, 0.0, 0.25, 0.25]))
@@ -209,25 +279,164 @@ def judged_rows(eval_rows: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndar
     return rows.astype(np.int32), weight[rows] / weight[rows].sum()
 
 
-def judged_on(problem: Problem, eval_rows: Any) -> Problem:
-    """Returns the problem with an objective that looks at `eval_rows` of its rows; None: at all."""
-    if eval_rows is None:
-        return problem
-    data: Samples = problem.data
-    rows, weight = judged_rows(eval_rows, np.asarray(data.weight, np.float64))
-    weight = jnp.asarray(weight, data.weight.dtype)
-    return replace(problem, data=data._replace(judged=jnp.asarray(rows), judged_weight=weight))
+@explicit
+def from_loss(
+    params: Any,
+    loss: Callable[..., Any],
+    arrays: PyTree,
+    *,
+    n_workers: int,
+    batch: Batch | None = None,
+    shards: Shards | None = None,
+    evaluate: Callable[..., Any] | None = None,
+    eval_rows: int | None = None,
+    test: PyTree = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+) -> Problem:
+    r"""Returns the training of any model by a loss of one's own.
+
+    .. math:: f(x) \approx \sum_{r \in J} w_r \, \ell(x; a_r), \qquad
+              g_i(x; \xi) = \nabla \frac{1}{|\xi|} \sum_{r \in \xi} \ell(x; a_r)
+
+    Args:
+        params: The initial model, any pytree of floating-point arrays; or a flax nnx module, whose
+            `nnx.Param` are trained. Load the result with `nnx.update(module, run.params)`.
+        loss: `(params, batch, key) -> loss`, pure and traceable: of the model, the module where one
+            was given; `batch` is like `arrays`, with the rows of a job; the loss is a scalar, the
+            mean over the batch, or float[rows], one a row. The key is the job's own; a module's
+            random streams (dropout) are seeded by it.
+        arrays: The examples, a pytree of arrays [rows, ...], such as a pair or a dictionary.
+        n_workers: n, at least 1, at most the number of rows.
+        batch: The rows of a job, such as `uniform(16)`; None: the whole shard.
+        shards: The rows of each worker; None: `contiguous`.
+        evaluate: `(params, batch) -> loss`, how a model is judged; None: by `loss` with a fixed
+            key. An nnx module is in evaluation mode in both, so dropout is off.
+        eval_rows: Rows that the objective looks at, spread evenly over all; None: at most 2048. A
+            loss a row is weighted as the shards say and taken 2048 rows at a time; a scalar loss
+            gets all of them as one batch.
+        test: Examples that no worker holds, like `arrays`: the metric `test_loss`.
+        metrics: Further metrics by name, `(params, batch) -> scalar or one a row`, means over the
+            test rows (over the judged rows where there is no test).
+
+    Returns:
+        The problem. Two of the same functions and shapes share a compilation; write functions once,
+        outside of loops.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from asyncjax import problems
+        >>> def loss(params, batch, key):
+        ...     x, y = batch
+        ...     return (x @ params - y) ** 2
+        >>> x, y = jnp.eye(4), jnp.arange(4.0)
+        >>> problem = problems.from_loss(jnp.zeros(4), loss, (x, y), n_workers=2)
+        >>> value, grads = problem.gradient(problem.params, 1, 0, jax.random.key(0))
+        >>> float(value), grads.tolist(), float(problem.objective(problem.params))
+        (6.5, [-0.0, -0.0, -2.0, -3.0], 3.5)
+    """
+    function_of("loss", loss, "params", "batch", "key", reason=_LOSS)
+    if evaluate is not None:
+        function_of("evaluate", evaluate, "params", "batch", reason=_LOSS)
+    if metrics is not None:
+        instance("metrics", metrics, Mapping, "a dictionary of functions by name, or None")
+    for name, metric in (metrics or {}).items():
+        function_of(f"metrics[{name!r}]", metric, "params", "batch", reason=_LOSS)
+    params, rest, module, judging = _parts(params)
+    trained = Loss(loss, module=module, keyed=True)
+    sharing = {"n_workers": n_workers, "batch": batch, "shards": shards, "eval_rows": eval_rows}
+    examples = _examples("arrays", arrays)
+    problem = finite_sum(params, examples, trained, judged_at_most=_JUDGED, **sharing)
+    if test is not None:
+        test = _examples("test", test)
+        got, want = map(_form, (test, examples))
+        if got != want:
+            raise ValueError(f"test must be like arrays, {want}, got {got}")
+    data = problem.data._replace(test=test, rest=rest)
+    if not _shape_of("loss", trained, data, params, jax.eval_shape(jax.random.key, 0)):
+        rule: Any = problem.gradient_of
+        _check_equal(rule.batch, np.asarray(data.size))
+    judges = Loss(evaluate or loss, module=judging, keyed=evaluate is None)
+    measured = {"test_loss": judges} if test is not None else {}
+    measured |= {name: Loss(metric, module=judging) for name, metric in (metrics or {}).items()}
+    for name, judge in ({"evaluate": judges} | measured).items():
+        _shape_of(name, judge, data, params)
+    means = tuple((name, Mean(judge, test is not None)) for name, judge in measured.items())
+    return replace(
+        problem, data=data, objective_of=Objective(judges, chunk=CHUNK), metrics_of=means
+    )
 
 
-def square_penalty(params: PyTree, l2: float) -> jax.Array | float:
-    """Returns l2/2 times the sum of squares of all parameters."""
-    if not l2:
-        return 0.0
-    return 0.5 * l2 * sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params))
+def _parts(model: Any) -> tuple[PyTree, PyTree, Any, Any]:
+    """Returns parameters, the rest, and the graphs of a module for training and for judging."""
+    if not any(base.__module__.startswith("flax.nnx") for base in type(model).__mro__):
+        return floating_leaves(model), None, None, None
+    from flax import nnx  # not imported for other models
+
+    if not isinstance(model, nnx.Module):
+        return floating_leaves(model), None, None, None
+    module, params, statistics, rest = nnx.split(model, nnx.Param, nnx.BatchStat, ...)
+    if jax.tree.leaves(statistics):
+        raise ValueError(
+            "model must keep no batch statistics (nnx.BatchNorm), which no worker could send with"
+            " a gradient: use nnx.LayerNorm or nnx.GroupNorm"
+        )
+    calm = nnx.clone(model)
+    calm.eval()
+    return floating_leaves(params), rest, module, nnx.graphdef(calm)
 
 
-def _weight_type(features: jax.Array, params: PyTree) -> Any:
-    """Returns the type of floating-point features; of the model where rows hold integers."""
-    if jnp.issubdtype(features.dtype, jnp.floating):
-        return features.dtype
-    return jnp.result_type(*jax.tree.leaves(params))
+def _module(module: Any, params: PyTree, rest: PyTree, key: jax.Array | None) -> Any:
+    """Returns the nnx module of parameters; its random streams begin with the key."""
+    from flax import nnx
+
+    leaves, tree = jax.tree.flatten(rest)
+    if key is not None:
+        leaves = [
+            jax.random.fold_in(key, number)
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            else leaf
+            for number, leaf in enumerate(leaves)
+        ]
+    return nnx.merge(module, params, jax.tree.unflatten(tree, leaves), copy=True)
+
+
+def _examples(name: str, arrays: PyTree) -> PyTree:
+    """Returns the arrays, all of the same number of rows."""
+    try:
+        arrays = jax.tree.map(jnp.asarray, arrays)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a pytree of arrays, got {str(arrays)[:80]!r}") from error
+    shapes = [leaf.shape for leaf in jax.tree.leaves(arrays)]
+    if not shapes or () in shapes or len({shape[0] for shape in shapes}) != 1 or not shapes[0][0]:
+        raise ValueError(
+            f"{name} must be arrays with the same number of rows, at least one, got shapes {shapes}"
+        )
+    return arrays
+
+
+def _form(examples: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
+    """Returns the tree of examples, and the shapes of their rows."""
+    return jax.tree.structure(examples), [leaf.shape[1:] for leaf in jax.tree.leaves(examples)]
+
+
+def _shape_of(name: str, loss: Loss, data: Samples, params: PyTree, *key: Any) -> tuple[int, ...]:
+    """Returns the shape of a loss of two rows, () or (2,); refuses others."""
+    answer = _of_two_rows(lambda two, *key: loss(params, data.rest, two, *key), data.examples, *key)
+    shape = getattr(answer, "shape", None)
+    if shape not in ((), (2,)):
+        got = f"shape {shape} for 2 rows" if shape is not None else repr(answer)[:80]
+        raise ValueError(f"{name} must return a scalar or one a row, got {got}")
+    if not jnp.issubdtype(answer.dtype, jnp.floating):
+        raise TypeError(f"{name} must return a floating-point type, got {answer.dtype}")
+    return shape
+
+
+def _check_equal(batch: Any, size: np.ndarray) -> None:
+    """Refuses batches with padding where the loss is a scalar."""
+    least, most = int(size.min()), int(size.max())
+    padded = isinstance(batch, Whole) and least < most
+    if padded or (isinstance(batch, WithoutReplacement) and batch.size > least):
+        raise ValueError(
+            f"loss must return one a row where a worker's batch may be smaller, with {batch} over"
+            f" shards of {least} to {most} rows; got a scalar"
+        )

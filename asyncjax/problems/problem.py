@@ -84,12 +84,6 @@ class Problem:
         Returns:
             The scalar loss of the job's sample, and its gradient, a pytree like `params`; then,
             where workers keep a state, the state after the job.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, a number is no integer, or
-                `key` no typed key.
-            ValueError: If `params` has other shapes, a number that is not traced is out of range,
-                or there is a state where workers keep none, or none where they keep one.
         """
         check_model(params, self.params)
         last = None if self.n_workers is None else self.n_workers - 1
@@ -127,10 +121,6 @@ class Problem:
 
         Args:
             params: The model, a pytree like the problem's.
-
-        Raises:
-            TypeError: If `params` has another tree.
-            ValueError: If it has other shapes.
         """
         check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
@@ -150,23 +140,13 @@ class _OfModel:
 
 
 @dataclass(frozen=True)
-class _OwnGradient:
-    """A person's own gradient; equal to another if it holds the same function."""
+class _OwnFunction:
+    """A person's own gradient or objective; equal to another of the same function."""
 
-    gradient: Callable[..., Graded]
+    function: Callable[..., Any]
 
-    def __call__(self, data: PyTree, params: PyTree, *job: Any) -> Graded:
-        return self.gradient(params, *job)
-
-
-@dataclass(frozen=True)
-class _OwnObjective:
-    """A person's own objective; equal to another if it holds the same function."""
-
-    objective: Callable[[PyTree], jax.Array]
-
-    def __call__(self, data: PyTree, params: PyTree) -> jax.Array:
-        return self.objective(params)
+    def __call__(self, data: PyTree, *arguments: Any) -> Any:
+        return self.function(*arguments)
 
 
 @explicit
@@ -197,12 +177,6 @@ def from_gradient(
     Note:
         Both functions are traced once here, to check their shapes and types; nothing is computed.
 
-    Raises:
-        TypeError: If a function is not callable with its arguments, `params` hold other than
-            floating-point arrays, or the gradient is not a pytree like `params`, of its types.
-        ValueError: If `params` is empty or not finite, `n_workers` is below 1, shapes do not
-            agree, or a loss or the objective is no scalar.
-
     Example:
         >>> import jax
         >>> from asyncjax import problems
@@ -225,8 +199,8 @@ def from_gradient(
     return Problem(
         params=params,
         data=(),
-        gradient_of=_OwnGradient(gradient),
-        objective_of=None if objective is None else _OwnObjective(objective),
+        gradient_of=_OwnFunction(gradient),
+        objective_of=None if objective is None else _OwnFunction(objective),
         n_workers=n_workers,
     )
 
@@ -308,14 +282,11 @@ def _check_gradient(gradient: Callable[..., Any], params: PyTree) -> None:
             "gradient must return grads of the same tree as params, "
             f"{jax.tree.structure(params)}, got {jax.tree.structure(grads)}"
         )
-    for want, got in zip(jax.tree.leaves(params), jax.tree.leaves(grads), strict=True):
-        if want.shape != got.shape:
-            raise ValueError(
-                f"gradient must return grads of the same shapes as params: {want.shape}, "
-                f"got {got.shape}"
-            )
-        if want.dtype != got.dtype:
-            raise TypeError(
-                f"gradient must return grads of the same types as params: {want.dtype}, "
-                f"got {got.dtype}"
-            )
+    pairs = list(zip(jax.tree.leaves(params), jax.tree.leaves(grads), strict=True))
+    for error, name in ((ValueError, "shape"), (TypeError, "dtype")):
+        for want, got in ((getattr(x, name), getattr(g, name)) for x, g in pairs):
+            if want != got:
+                what = "shapes" if name == "shape" else "types"
+                raise error(
+                    f"gradient must return grads of the same {what} as params: {want}, got {got}"
+                )

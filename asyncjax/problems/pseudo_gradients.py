@@ -1,4 +1,4 @@
-r"""Local steps: a job is several steps of an optimizer at the worker.
+r"""What workers deliver in place of a gradient: several local steps, or lies.
 
 A worker that has read x runs H steps on the samples of its own, from :math:`y_0 = x`. With a step
 size these are steps of gradient descent,
@@ -14,11 +14,15 @@ the same for every H. With an optimizer,
 
 it delivers :math:`x - y_H`, so that a server with `optax.sgd(1.0)` adopts what one worker found:
 DiLoCo's payload. The state s begins anew with every job, or is kept at the worker.
+
+An adversary sends :math:`a(g)` in place of :math:`g`, by default the sign flipped and scaled: what
+it learned is undone. Losses, objective and metrics stay those of the problem, so that a run tells
+what was reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,10 +31,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import flag, shown, whole, within
+from asyncjax.checks import flag, function, instance, whole, within
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import in_front
+
+Attack = Callable[[PyTree, Any, Any, jax.Array], PyTree]
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,10 @@ class _PseudoGradient:
         def step(h: jax.Array, carry: tuple[jax.Array, PyTree, PyTree]) -> Any:
             loss, local, total = carry
             number = job * n_steps + h
-            own, grads = self.gradient_of(inner, local, worker, number, jax.random.fold_in(key, h))
+            job_key = jax.random.fold_in(key, h)
+            step_loss, grads = self.gradient_of(inner, local, worker, number, job_key)
             local = jax.tree.map(lambda y, g: y - step_size.astype(y.dtype) * g, local, grads)
-            return loss + own, local, jax.tree.map(jnp.add, total, grads)
+            return loss + step_loss, local, jax.tree.map(jnp.add, total, grads)
 
         loss = jax.eval_shape(self.gradient_of, inner, params, worker, job, key)[0]
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -79,7 +86,7 @@ class _Displacement:
         worker: Any,
         job: Any,
         key: jax.Array,
-        *kept: Any,
+        *states: Any,
     ) -> tuple[Any, ...]:
         inner, counts = data
         n_steps: Any = self.n_steps if counts is None else counts[worker]
@@ -100,7 +107,7 @@ class _Displacement:
             return total + loss, optax.apply_updates(local, updates), state
 
         loss = jax.eval_shape(self.gradient_of, inner, params, worker, job, key)[0]
-        (state,) = kept or (_first_state(self.optimizer, params),)
+        (state,) = states or (_FirstState(self.optimizer)(None, params),)
         start = (jnp.zeros((), loss.dtype), params, state)
         total, local, state = jax.lax.fori_loop(0, n_steps, step, start)
         moved = total / n_steps, jax.tree.map(jnp.subtract, params, local)
@@ -114,11 +121,7 @@ class _FirstState:
     optimizer: optax.GradientTransformation
 
     def __call__(self, data: PyTree, params: PyTree) -> PyTree:
-        return _first_state(self.optimizer, params)
-
-
-def _first_state(optimizer: optax.GradientTransformation, params: PyTree) -> PyTree:
-    return jax.tree.map(jnp.asarray, optimizer.init(params))
+        return jax.tree.map(jnp.asarray, self.optimizer.init(params))
 
 
 @explicit
@@ -162,15 +165,6 @@ def local_steps(
         memory (two models a worker for Adam), and `replay`, `sweep` and live runs carry it; the
         last states are `worker_states` of the run.
 
-    Raises:
-        TypeError: If `problem` is not a problem, `n_steps` holds no integers, `step_size` is not a
-            number or `optimizer` not an optimizer, or an optimizer needs an extra argument that a
-            worker does not have.
-        ValueError: If some `n_steps` is below 1, there are more or fewer of them than workers,
-            `step_size` is not one number, positive and finite, both or neither of step size and
-            optimizer are given, `keep_state` has no optimizer, or the problem's workers keep a
-            state already.
-
     Example:
         >>> import jax, optax
         >>> from asyncjax import problems
@@ -189,8 +183,7 @@ def local_steps(
         2106.06639); Douillard et al., DiLoCo, 2023 (arXiv 2311.08105), and Liu et al., 2024 (arXiv
         2401.09135), whose workers keep their AdamW from job to job.
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"problem must be a Problem, as its factories make it, got {problem!r}")
+    instance("problem", problem, Problem, "a Problem, as its factories make it")
     if problem.worker_state_of is not None:
         raise ValueError("problem must be one whose workers keep no state: they have local steps")
     keep_state = flag("keep_state", keep_state)
@@ -200,26 +193,22 @@ def local_steps(
             raise ValueError("step_size must be given where there is no optimizer, got None")
         if keep_state:
             raise ValueError("keep_state must be False without an optimizer, got True")
-        within("step_size", step_size, above=0)
-        if np.ndim(step_size) != 0:
-            raise ValueError(f"step_size must be one number, got shape {np.shape(step_size)}")
+        _check_one_positive("step_size", step_size)
         size = jnp.asarray(step_size, jnp.result_type(float))
         extra = size if counts is None else (size, counts)
         return in_front(problem, extra, _PseudoGradient(problem.gradient_of, n_steps))
     if step_size is not None:
         raise ValueError(f"step_size must be None where there is an optimizer, got {step_size!r}")
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise TypeError(
-            "optimizer must be an optax transformation, such as optax.adamw(1e-3), got"
-            f" {shown(optimizer)}"
-        )
+    allowed = "an optax transformation, such as optax.adamw(1e-3)"
+    instance("optimizer", optimizer, optax.GradientTransformation, allowed)
     takes_extras = isinstance(optimizer, optax.GradientTransformationExtraArgs)
-    own = _Displacement(problem.gradient_of, optimizer, takes_extras, n_steps, keep_state)
+    displacement = _Displacement(problem.gradient_of, optimizer, takes_extras, n_steps, keep_state)
     state_of = _FirstState(optimizer) if keep_state else None
-    made = replace(in_front(problem, counts, own), worker_state_of=state_of)
-    key, kept = jax.eval_shape(jax.random.key, 0), (made.worker_state(),) if keep_state else ()
-    jax.eval_shape(own, made.data, made.params, 0, 0, key, *kept)  # a missing extra is told here
-    return made
+    local = replace(in_front(problem, counts, displacement), worker_state_of=state_of)
+    key, states = jax.eval_shape(jax.random.key, 0), (local.worker_state(),) if keep_state else ()
+    # a missing extra is told here
+    jax.eval_shape(displacement, local.data, local.params, 0, 0, key, *states)
+    return local
 
 
 @explicit
@@ -235,11 +224,6 @@ def balanced_steps(times: Any, n_steps: int) -> np.ndarray:
     Returns:
         int32[n], for `local_steps(..., n_steps=...)`. A job of worker i then takes t_i H_i, at most
         t_min H, unless a single step takes longer.
-
-    Raises:
-        TypeError: If `times` are no numbers, or `n_steps` is no integer.
-        ValueError: If `times` is empty, not one-dimensional, or holds what is not positive and
-            finite, or `n_steps` is below 1.
 
     Example:
         >>> from asyncjax import problems
@@ -257,6 +241,13 @@ def balanced_steps(times: Any, n_steps: int) -> np.ndarray:
     return np.maximum(1, np.floor(share * (1 + 1e-9))).astype(np.int32)  # 1 / 3 of 30 is 10
 
 
+def _check_one_positive(name: str, value: Any) -> None:
+    """Refuses what is no positive number, traced or not."""
+    within(name, value, above=0)
+    if np.ndim(value) != 0:
+        raise ValueError(f"{name} must be one number, got shape {np.shape(value)}")
+
+
 def _counts(problem: Problem, n_steps: Any) -> tuple[jax.Array | None, int | None, Problem]:
     """The local steps one a worker or for all, and the problem with as many workers."""
     if np.ndim(n_steps) == 0:
@@ -269,3 +260,82 @@ def _counts(problem: Problem, n_steps: Any) -> tuple[jax.Array | None, int | Non
         )
     counts = [whole("n_steps", count) for count in counts.tolist()]
     return jnp.asarray(counts, jnp.int32), None, replace(problem, n_workers=n_workers)
+
+
+@dataclass(frozen=True)
+class _Attacked:
+    """A gradient that some workers replace."""
+
+    gradient_of: Callable[..., tuple[Any, ...]]
+    attack: Attack
+
+    def __call__(
+        self, data: tuple[PyTree, jax.Array], params: PyTree, worker: Any, job: Any, *rest: Any
+    ) -> tuple[Any, ...]:
+        inner, adversaries = data
+        loss, grads, *states = self.gradient_of(inner, params, worker, job, *rest)
+        sent = self.attack(grads, worker, job, rest[0])
+        is_bad = jnp.any(adversaries == worker)
+        chosen = jax.tree.map(
+            lambda bad, good: jnp.where(is_bad, jnp.asarray(bad).astype(good.dtype), good),
+            sent,
+            grads,
+        )
+        return loss, chosen, *states
+
+
+@dataclass(frozen=True)
+class _Flipped:
+    """The gradient with its sign flipped, scaled."""
+
+    scale: float
+
+    def __call__(self, grads: PyTree, worker: Any, job: Any, key: jax.Array) -> PyTree:
+        return jax.tree.map(lambda leaf: -self.scale * leaf, grads)
+
+
+@explicit
+def adversarial(
+    problem: Problem,
+    workers: Sequence[int],
+    attack: Attack | None = None,
+    *,
+    scale: float = 1.0,
+) -> Problem:
+    r"""Returns the problem in which some workers send what an attack makes of their gradients.
+
+    .. math:: g_i \leftarrow a(g_i, i, j, \text{key}) \quad \text{for the workers } i \text{ named}
+
+    Args:
+        problem: Any problem.
+        workers: Numbers of the adversaries; none leaves the problem as it is.
+        attack: `(grads, worker, job, key) -> grads`, compiled with the gradient. None: -scale *
+            grads.
+        scale: s, of the default attack, positive.
+
+    Returns:
+        A problem with the same model, objective and metrics; losses are those of the gradients that
+        were not sent.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import problems
+        >>> inner = problems.quadratic([[1.0], [1.0]], [[0.0], [0.0]])
+        >>> problem = problems.adversarial(inner, [1], scale=3.0)
+        >>> [problem.gradient(problem.params, i, 0, jax.random.key(0))[1].tolist() for i in (0, 1)]
+        [[1.0], [-3.0]]
+
+    Reference:
+        Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine learning with adversaries".
+    """
+    instance("problem", problem, Problem, "a Problem, as its factories make it")
+    last = None if problem.n_workers is None else problem.n_workers - 1
+    instance("workers", workers, (list, tuple, range, np.ndarray), "a list of workers' numbers")
+    if len(workers):
+        within("workers", workers, least=0, most=last, integer=True)
+    _check_one_positive("scale", scale)
+    if attack is None:
+        attack = _Flipped(float(scale))
+    function("attack", attack, "a function of (grads, worker, job, key)")
+    numbers = jnp.asarray(np.asarray(workers, np.int32))
+    return in_front(problem, numbers, _Attacked(problem.gradient_of, attack))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,23 +32,23 @@ def has_losses(problem: Problem) -> bool:
         >>> has_losses(problems.least_squares([[1.0], [2.0]], [1.0, 1.0], n_workers=1))
         True
     """
-    return isinstance(problem.gradient_of, BatchGradient)
+    rule = problem.gradient_of
+    return isinstance(rule, BatchGradient) and not rule.loss.keyed
 
 
 def row_loss(problem: Problem) -> Loss:
     """The loss of a row, and the penalty, of a problem that has losses."""
-    return _finite_sum(problem).loss
+    return _rule(problem).loss
 
 
 def job_loss(problem: Problem) -> Callable[..., jax.Array]:
     """The loss of a job, `(params, worker, job, key) -> scalar`, of a problem that has losses."""
-    rule = _finite_sum(problem)
-    return lambda params, *job: rule.loss_of_job(problem.data, params, *job)
+    return partial(_rule(problem).loss_of_job, problem.data)
 
 
 def check_whole_shards(problem: Problem) -> None:
     """Refuses a finite sum whose jobs are not the whole shard, of which loads are drawn."""
-    batch = _finite_sum(problem).batch
+    batch = _rule(problem).batch
     if not isinstance(batch, Whole):
         raise ValueError(
             "problem must be made with the default batch, the whole shard, of which a policy"
@@ -92,10 +93,9 @@ def check_unit_counts(problem: Problem, counts: tuple[int, ...]) -> None:
 
     A last unit may be cut or wrap.
     """
-    rule = problem.gradient_of
-    if not isinstance(rule, BatchGradient) or not isinstance(rule.batch, Cyclic):
+    if not has_losses(problem) or not isinstance(_rule(problem).batch, Cyclic):
         return
-    sizes, batch = problem.data.size, rule.batch.size
+    sizes, batch = problem.data.size, _rule(problem).batch.size
     if isinstance(sizes, Tracer):
         return
     for worker, (count, size) in enumerate(zip(counts, np.asarray(sizes).tolist(), strict=True)):
@@ -134,7 +134,6 @@ def in_front(problem: Problem, extra: Any, gradient_of: Callable[..., Any]) -> P
     )
 
 
-def _finite_sum(problem: Problem) -> BatchGradient:
-    rule = problem.gradient_of
-    assert isinstance(rule, BatchGradient), "see has_losses"
-    return rule
+def _rule(problem: Problem) -> Any:
+    """Returns the gradient of a finite sum."""
+    return problem.gradient_of

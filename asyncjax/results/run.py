@@ -17,8 +17,8 @@ from jax.core import Tracer
 
 from asyncjax.checks import extra
 from asyncjax.traces import EventTrace
-from asyncjax.traces.rounds import Rounds, trace_of_rounds
 from asyncjax.traces.summary import busy_time
+from asyncjax.traces.synchronous import Rounds, trace_of_rounds
 
 Array = jax.Array | np.ndarray
 FACTOR = 1e3  # a loss that is larger than its first record by this factor has diverged

@@ -27,14 +27,20 @@ BEGIN, END = "\x01", "\x02"  # what was filled in stands between these, where th
 
 
 def render(
-    path: str | os.PathLike[str], namespace: Mapping[str, Any], *, marked: bool = False
+    path: str | os.PathLike[str],
+    namespace: Mapping[str, Any],
+    *,
+    marked: bool = False,
+    extra: str = "study",
 ) -> str:
     """A template as the page it stands for.
 
     Args:
-        path: The template.
+        path: The template; of one that ends in ".html.j2" all that is filled in is escaped, but for
+            what is `Markup`.
         namespace: What it may name: functions and plain values.
         marked: Put the marks `BEGIN` and `END` around all that is filled in.
+        extra: Which extra of the library brings jinja2, for who has it not.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -50,8 +56,9 @@ def render(
         ...     render(path, {"time": 2.0})
         'It takes 2.0 s.'
     """
-    jinja2 = checks.extra("jinja2", "study")
+    jinja2 = checks.extra("jinja2", extra)
     environment = jinja2.Environment(
+        autoescape=str(path).endswith(".html.j2"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -71,6 +78,8 @@ def _plain(value: Any) -> str:
     """What a template may print."""
     if value is None or isinstance(value, bool | float | np.generic):
         raise TypeError(f"{value!r} must have a format on a page, such as `| fixed(1)`")
+    if isinstance(value, str):
+        return value
     return format(value, ",") if isinstance(value, int) else str(value)
 
 

@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from asyncjax.problems.networks.language import TinyGPT
+from asyncjax.problems.networks import TinyGPT
 from asyncjax.problems.problem import PyTree
 
 

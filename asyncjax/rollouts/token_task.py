@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import flag, function_of, one_key, real, whole
-from asyncjax.problems.networks.language import TinyGPT
-from asyncjax.problems.networks.modules import initial
+from asyncjax.problems.networks import TinyGPT, initial
 from asyncjax.problems.problem import PyTree
 from asyncjax.problems.transfers import explicit
 from asyncjax.rollouts.answers import Task

@@ -26,7 +26,7 @@ from asyncjax.simulation.delay_adaptive import (
 )
 from asyncjax.simulation.epochs import run_epochs
 from asyncjax.simulation.error_constants import ErrorEstimate, estimate_error_bound
-from asyncjax.simulation.example_orders.loaders import IndexSource
+from asyncjax.simulation.loaders import IndexSource
 from asyncjax.simulation.loop import Progress
 from asyncjax.simulation.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.policy_runs import run_policy

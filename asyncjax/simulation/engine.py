@@ -32,10 +32,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.example_orders.learned_visits import LearnedVisits, VisitState
+from asyncjax.simulation.cpu_rewrites import convolves, quick
+from asyncjax.simulation.example_orders import LearnedVisits, VisitState
 from asyncjax.simulation.placement import Shards
-from asyncjax.simulation.plans.convolutions import convolves
-from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.program import ByGradient, Program, Sizes
 from asyncjax.simulation.rows import (
     ServiceIntervals,

@@ -1,26 +1,19 @@
 r"""The constants of an error bound, measured on a problem.
 
-    L         bound of the curvature of F where the loss states it, else the largest eigenvalue of
-              the Hessian at the start and at the minimum
-    c         smallest eigenvalue of the Hessian at the minimum x*
-    F*        by accelerated gradient descent with restarts, F(x) - F* <= |grad F(x)|^2 / (2 c)
-    sigma^2   mean over samples of |g_s(x*) - grad F(x*)|^2, with its standard error
-
-`stragglers.ErrorBound` needs them; problems and stragglers meet here and nowhere below. The
-eigenvalues are those of Lanczos' method with full orthogonalisation, which forms no Hessian; the
-restarts are those of O'Donoghue and Candes, "Adaptive restart for accelerated gradient schemes",
-arXiv 1204.3982.
+Eigenvalues come of Lanczos' method with full orthogonalisation, which forms no Hessian; the minimum
+of accelerated gradient descent with the restarts of O'Donoghue and Candes, "Adaptive restart for
+accelerated gradient schemes", arXiv 1204.3982, where F(x) - F* <= |grad F(x)|^2 / (2 c).
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 
 from asyncjax.checks import instance, one_key, real, shown, whole
@@ -94,20 +87,12 @@ def estimate_error_bound(
             fewer they are exact up to rounding; else the smallest is an estimate from above.
         floor: As in `ErrorBound`.
 
-    Returns:
-        The bound and how well its constants are known.
-
     Raises:
-        TypeError: `problem` is none, holds traced arrays, has no objective, or keeps a state at its
-            workers; or an argument is of another kind.
-        ValueError: The minimum was not reached, or the Hessian there is singular or has a negative
-            eigenvalue (give `optimum`, `smoothness`, `strong_convexity`); or an argument is out of
-            range.
+        ValueError: The minimum was not reached, or the Hessian there is singular or indefinite.
 
     Note:
-        The bound asks for a variance that holds everywhere; here it is that at the minimum, as in
-        the plans of the experiments, which decides where the error stops. Jobs must be unbiased:
-        their mean gradient is that of F.
+        The bound asks for a variance that holds everywhere; here it is that at the minimum, which
+        decides where the error stops. Jobs must be unbiased: their mean gradient is that of F.
 
     Example:
         >>> import jax
@@ -120,96 +105,73 @@ def estimate_error_bound(
         >>> round(bound.noise_variance, 4), round(bound.initial_error, 4)
         (0.64, 4.05)
     """
-    objective = _objective_of(problem)
+    instance("problem", problem, Problem, "a Problem, as asyncjax.problems makes it")
+    if problem.objective is None:
+        raise TypeError("problem must have an objective, got one without")
+    if problem.worker_state_of is not None:
+        raise TypeError("problem must keep no state at its workers, got one with keep_state=True")
+    objective = problem.objective
     direction_key, start_key, sample_key = jax.random.split(one_key("key", key), 3)
     step_size = real("step_size", step_size, above=0)
     n_samples = whole("n_samples", n_samples, most=10_000_000)
     n_steps, n_products = whole("n_steps", n_steps), whole("n_products", n_products)
     start = jax.tree.map(jnp.asarray, problem.params)
-    given = None if smoothness is None else real("smoothness", smoothness, above=0)
-    smoothness = given or _stated(problem)
+    rounding = _rounding(start)
+    if smoothness is not None:
+        smoothness = real("smoothness", smoothness, above=0)
+    else:
+        with contextlib.suppress(TypeError):  # where the loss states none
+            smoothness = stated_smoothness(problem).objective or None
     step_of = smoothness or _extremes(objective, start, start_key, n_products)[1]
     if optimum is None:
         optimum = _descended(objective, start, jnp.asarray(step_of), n_steps)
     else:
-        optimum = _like("optimum", optimum, start)
+        optimum = _like(optimum, start)
     if strong_convexity is None or smoothness is None:
         least, most = _extremes(objective, optimum, direction_key, n_products)
         smoothness = max(step_of, most) if smoothness is None else smoothness
         strong_convexity = least if strong_convexity is None else strong_convexity
-        _check_convex(strong_convexity, smoothness, start)
+        if not strong_convexity > 8 * rounding * smoothness:
+            raise ValueError(
+                "problem must be strongly convex at its minimum, got a Hessian with the eigenvalues"
+                f" {strong_convexity:.3g} .. {smoothness:.3g}: give strong_convexity, or an optimum"
+                " where it is"
+            )
     strong_convexity = real("strong_convexity", strong_convexity, above=0)
-    if strong_convexity > smoothness * (1 + 8 * _tolerance(start)):
+    if strong_convexity > smoothness * (1 + 8 * rounding):
         raise ValueError(
             f"smoothness must be at least strong_convexity = {strong_convexity:g}, got"
             f" {smoothness:g}"
         )
     first, least, slope = (float(x) for x in _judged(objective, start, optimum))
     left = slope**2 / (2 * strong_convexity)
-    _check_reached(first, least, left, start)
+    _check_reached(first, least, left, rounding)
     noise, error, count = _noise(problem, objective, optimum, sample_key, n_samples)
     constants = step_size, smoothness, strong_convexity, noise, max(first - least, 0.0)
     return ErrorEstimate(ErrorBound(*constants, floor=floor), error, count, least, left, optimum)
 
 
-def _objective_of(problem: Any) -> Any:
-    """The objective of a problem that can be measured."""
-    instance("problem", problem, Problem, "a Problem, as asyncjax.problems makes it")
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(problem)):
-        raise TypeError("problem must hold concrete arrays, got traced ones")
-    if problem.objective is None:
-        raise TypeError("problem must have an objective, got one without")
-    if problem.worker_state_of is not None:
-        raise TypeError("problem must keep no state at its workers, got one with keep_state=True")
-    return problem.objective
-
-
-def _like(name: str, given: Any, model: Any) -> Any:
-    """A tree of numbers like the model's, of its types.
-
-    Example:
-        >>> _like("optimum", [1.0, 2.0], jnp.zeros(3))
-        Traceback (most recent call last):
-        ...
-        ValueError: optimum must be a tree like the problem's params, of the shapes (3,), got
-        [1.0, 2.0]
-    """
-    shapes = ", ".join(str(leaf.shape) for leaf in jax.tree.leaves(model))
-    words = f"{name} must be a tree like the problem's params, of the shapes {shapes}, got"
-    try:
-        read = jax.tree.map(lambda own, leaf: jnp.asarray(leaf, own.dtype), model, given)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{words} {shown(given)}") from error
-    if forms(read) != forms(model):
-        raise ValueError(f"{words} {shown(given)}")
-    return read
-
-
-def _stated(problem: Problem) -> float | None:
-    """The bound of the curvature that a loss states, None where it states none."""
-    try:
-        return stated_smoothness(problem).objective or None
-    except TypeError:
-        return None
-
-
-def _tolerance(params: Any) -> float:
+def _rounding(params: Any) -> float:
     """Relative precision of the model's numbers."""
     return float(max(jnp.finfo(leaf.dtype).eps for leaf in jax.tree.leaves(params)))
 
 
-def _check_convex(least: float, most: float, params: Any) -> None:
-    """Refuses a Hessian that is singular, up to rounding, or indefinite."""
-    if not least > 8 * _tolerance(params) * most:
-        raise ValueError(
-            "problem must be strongly convex at its minimum, got a Hessian with the eigenvalues"
-            f" {least:.3g} .. {most:.3g}: give strong_convexity, or an optimum where it is"
-        )
+def _like(optimum: Any, model: Any) -> Any:
+    """The minimum that is given, a tree like the model's, of its types."""
+    shapes = ", ".join(str(leaf.shape) for leaf in jax.tree.leaves(model))
+    words = f"optimum must be a tree like the problem's params, of the shapes {shapes}, got"
+    try:
+        read = jax.tree.map(lambda leaf, own: jnp.asarray(own, leaf.dtype), model, optimum)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{words} {shown(optimum)}") from error
+    if forms(read) != forms(model):
+        raise ValueError(f"{words} {shown(optimum)}")
+    return read
 
 
-def _check_reached(first: float, least: float, left: float, params: Any) -> None:
+def _check_reached(first: float, least: float, left: float, rounding: float) -> None:
     """Refuses what is no minimum."""
-    slack = 32 * _tolerance(params) * max(abs(first), abs(least))
+    slack = 32 * rounding * max(abs(first), abs(least))
     if not (first - least >= -slack and left <= _CLOSE * max(first - least, 0.0) + slack):
         raise ValueError(
             f"optimum must be a minimum, got an objective of {least:.6g} after {first:.6g} at the"
@@ -257,15 +219,7 @@ def _product(objective: Any, params: Any, vector: jax.Array) -> jax.Array:
 
 
 def _extremes(objective: Any, params: Any, key: jax.Array, n_products: int) -> tuple[float, float]:
-    """Smallest and largest eigenvalue of the Hessian, by Lanczos' method on the host.
-
-    Example:
-        >>> from asyncjax import problems
-        >>> problem = problems.quadratic([[1.0, 4.0, 2.0]], [[0.0, 0.0, 0.0]])
-        >>> found = _extremes(problem.objective, problem.params, jax.random.key(0), 9)
-        >>> [round(one, 4) for one in found]
-        [1.0, 4.0]
-    """
+    """Smallest and largest eigenvalue of the Hessian, by Lanczos' method on the host."""
     size = ravel_pytree(params)[0].size
     vector = np.asarray(jax.random.normal(key, (size,)), np.float64)
     basis = [vector / np.linalg.norm(vector)]
@@ -278,8 +232,7 @@ def _extremes(objective: Any, params: Any, key: jax.Array, n_products: int) -> t
             product = product - rows.T @ (rows @ product)
         rest = float(np.linalg.norm(product))
         scale = np.abs(diagonal).max() + np.abs(beside).max(initial=0.0)
-        done = len(basis) == min(size, n_products) or not rest > 8 * _tolerance(params) * scale
-        if done:
+        if len(basis) == min(size, n_products) or not rest > 8 * _rounding(params) * scale:
             break
         beside.append(rest)
         basis.append(product / rest)

@@ -28,8 +28,8 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, fingerprint, mark_of
-from asyncjax.simulation.loops.hosts import Peers, peers_of
+from asyncjax.simulation.checkpoints import Checkpoint, Mark, fingerprint, mark_of
+from asyncjax.simulation.hosts import Peers, peers_of
 from asyncjax.simulation.placement import cut, fitted
 from asyncjax.simulation.plan import ReplayPlan
 from asyncjax.traces import Progress

@@ -38,7 +38,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from asyncjax.checks import shown
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.hosts import placed
+from asyncjax.simulation.hosts import placed
 from asyncjax.simulation.memory import Memory, memory
 from asyncjax.simulation.program import Sizes
 

@@ -27,8 +27,8 @@ from asyncjax.checks import flag, instance, shown, whole
 from asyncjax.simulation.rows import ServiceIntervals, no_intervals
 from asyncjax.simulation.waves import Gradients, Waves, default_width, gradients_of, pack
 from asyncjax.traces import EventTrace, validate
+from asyncjax.traces.collection import exact_weights
 from asyncjax.traces.event_trace import Reuse
-from asyncjax.traces.serving import exact_weights
 
 RECORDS = 25  # after updates, at most, where nothing is said
 _LOOKAHEAD = 3  # waves' worth of updates; more fills no more lanes

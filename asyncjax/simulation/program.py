@@ -60,8 +60,9 @@ class ByGradient(NamedTuple):
     worker: Any  # int32
     job: Any  # int32
     read_slot: Any  # int32, where the model is; [G, m]: where each of its m blocks is
-    row: Any  # int32, where it is summed; Q for an idle lane or what is thrown away
     weight: Any  # float, its factor; 0 for an idle lane
+    # int32, where it is summed; Q for an idle lane or what is thrown away; None: one direction
+    row: Any = None
     runs: ServiceIntervals | None = None  # [..., K], when its row serves
     state_row: Any = (
         None  # int32, where its worker's state is; n for an idle lane; None: it has none
@@ -245,18 +246,18 @@ def event_program(
     steps[maker] = True
     update = np.minimum(np.searchsorted(maker, number), plan.n_updates - 1)
     enters, rank = gradients.enters[order], np.argsort(order)
-    row = begins = runs = place = None
+    more: dict[str, Any] = {}
     if plan.blends is not None:
         group = plan.blends.group[order]
         row_of, begin, n_rows = place_rows(plan, rank, maker)
         sizes = replace(sizes, directions=n_rows)
-        row, begins = np.where(enters, row_of[group], 0), enters & (begin[group] == number)
-        runs = read(plan.blends.runs, group)
+        more["row"] = np.where(enters, row_of[group], 0)
+        more["begins"] = enters & (begin[group] == number)
+        more["runs"] = read(plan.blends.runs, group)
     if sizes.entering:
-        by_update, place_of = _by_place(plan)
-        place = np.zeros(len(arrival), np.int64)
-        place[by_update] = place_of
-        place = place[order]
+        by_update, place = np.zeros(len(arrival), np.int64), _by_place(plan)
+        by_update[place[0]] = place[1]
+        more["place"] = by_update[order]
     behind, record_weights = gradients_behind(plan)
     if problem is not None and problem.objective_of is not None:
         behind, record_weights = behind[:, :1], record_weights[:, :1]
@@ -264,14 +265,11 @@ def event_program(
         worker=np.asarray(trace.worker)[arrival],
         job=np.asarray(trace.job)[arrival],
         read_slot=slot[gradients.read_version[order]],
-        row=row,
         weight=plan.weight[order],
-        runs=runs,
         update=update,
         steps=steps,
-        begins=begins,
         enters=None if gradients.sequence is None else enters,
-        place=place,
+        **more,
     )
     length = _LENGTH
     while length < len(arrival):

@@ -33,13 +33,13 @@ from asyncjax.simulation.arguments import (
     first_equal,
     key_of,
 )
+from asyncjax.simulation.cpu_rewrites import batching_loses, convolves
 from asyncjax.simulation.engine import Metrics, Replay, ReplayInputs, ReplayResult
-from asyncjax.simulation.example_orders.in_order import in_order
+from asyncjax.simulation.example_orders import in_order
 from asyncjax.simulation.loop import Loop, Placed, Progress, RowTeller, progress_at, run
 from asyncjax.simulation.memory import check_memory
 from asyncjax.simulation.placement import everywhere_on, memory_of, mesh_of, shards_of
 from asyncjax.simulation.plan import ReplayPlan, plan_of, trace_of
-from asyncjax.simulation.plans.convolutions import batching_loses, convolves
 from asyncjax.simulation.program import event_program, sizes_of, wave_program
 from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import EventTrace

@@ -26,10 +26,10 @@ from asyncjax.problems import Problem
 from asyncjax.problems.finite_sum import Samples
 from asyncjax.results.run import Records
 from asyncjax.simulation.arguments import check_update
+from asyncjax.simulation.cpu_rewrites import convolves
 from asyncjax.simulation.engine import Replay, ReplayInputs, flattened, judge
 from asyncjax.simulation.loop import whole
 from asyncjax.simulation.plan import ReplayPlan, plan_alike
-from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.program import (
     Program,

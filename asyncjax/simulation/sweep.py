@@ -37,6 +37,7 @@ from asyncjax.simulation.arguments import (
     check_workers,
     execution_of,
 )
+from asyncjax.simulation.cpu_rewrites import convolves
 from asyncjax.simulation.engine import (
     SMALL_ALONE,
     SMALL_IN_SWEEPS,
@@ -46,12 +47,11 @@ from asyncjax.simulation.engine import (
     ReplayResult,
     flattened,
 )
+from asyncjax.simulation.hosts import peers_of, placed
 from asyncjax.simulation.loop import Loop, Placed, Progress, progress_at, run
-from asyncjax.simulation.loops.hosts import peers_of, placed
 from asyncjax.simulation.memory import check_memory
 from asyncjax.simulation.placement import everywhere_on, grid_parts, memory_of, mesh_of, padded
 from asyncjax.simulation.plan import ReplayPlan, plan_alike, several
-from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.program import (
     Program,
     Sizes,
@@ -177,41 +177,33 @@ def sweep(
     steps = _step_sizes(step_sizes)
     given = several("traces", [traces] if isinstance(traces, EventTrace) else traces)
     _check_maker(update, steps)
-    _check_keys(keys)
+    _check_keys(keys, given)
     mesh, keys = mesh_of(execution.mesh, keys), peers_of(keys).gathered(keys)
-    if sizes is not None:
-        function("sizes", sizes, "a function of Sizes that returns Sizes")
-    if len(given) not in (1, len(keys)):
-        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
     together = _are_together(problem, together, mesh)
     width = 1 if width is None and not together else width
     keeps = problem.worker_state_of is not None
     plans = plan_alike(given, width=width, record_every=record_every, worker_order=keeps)
-    for each in plans:
-        check_workers(problem, each.trace)
+    for trace in given:
+        check_workers(problem, trace)
     first = update(steps[0])
     check_update(first, problem.params, given)
     common = sizes_of(plans, update_of(first))
     common = common if together else replace(common, masked=False)
-    common = common if sizes is None else check_sizes(sizes(common), common)
+    if sizes is not None:
+        function("sizes", sizes, "a function of Sizes that returns Sizes")
+        common = check_sizes(sizes(common), common)
     runs = len(keys) * len(steps)
     if mesh is not None:  # those that a device has, at most
         runs = math.prod(grid_parts(mesh.size, len(keys), len(steps))[1])
     if not together:
         runs = 1 if execution.is_at_once else runs + 1
     arrays = None if mesh is not None else (problem, keys, steps)
-    stated = memory_of(problem, common, None)
-    check_memory(stated, runs, execution.memory_limit, arrays)
+    check_memory(memory_of(problem, common, None), runs, execution.memory_limit, arrays)
     program = stack(plans, common) if len(plans) > 1 else wave_program(plans[0], common)
-    kind = Sweep(update, together=together)
-    loop = _loop(plans, kind, SweepInputs(program, keys, steps), mesh)
-    replayed = run(loop, problem, execution.progress, execution.checkpoint)
-    done = jax.tree.map(  # without the runs that a mesh was padded with
-        lambda leaf: (
-            leaf if leaf.shape[:2] == (len(keys), len(steps)) else leaf[: len(keys), : len(steps)]
-        ),
-        replayed,
-    )
+    inputs = SweepInputs(program, keys, steps)
+    loop = _loop(plans, Sweep(update, together=together), inputs, mesh)
+    done = run(loop, problem, execution.progress, execution.checkpoint)
+    done = _unpadded(done, (len(keys), len(steps)))
     return Run(
         done.params,
         done.opt_state,
@@ -269,8 +261,8 @@ def _check_maker(update: Any, steps: jax.Array) -> None:
         raise TypeError(f"update must be {_MAKER}, but it returned {shown(result)}")
 
 
-def _check_keys(keys: Any) -> None:
-    """Refuses what is no list of keys."""
+def _check_keys(keys: Any, given: Sequence[EventTrace]) -> None:
+    """Refuses what is no list of keys, one for each trace."""
     is_typed = isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     if not is_typed or keys.ndim != 1:
         raise TypeError(
@@ -278,6 +270,8 @@ def _check_keys(keys: Any) -> None:
         )
     if not len(keys):
         raise ValueError("keys must hold at least one key, got none")
+    if len(given) not in (1, len(keys)):
+        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
 
 
 # The compiled loop.

@@ -1,11 +1,12 @@
 """Delay-aware optax transformations: what to do with a gradient that comes late.
 
-Every rule is an `optax.GradientTransformationExtraArgs` that takes what it needs as a keyword of
-`update`: `delay` (updates made since the gradient's parameters were read), `worker` (who computed
-it), `read_params` (the parameters it was computed at). A forgotten one is a TypeError that names
-it; what a rule does not need is ignored, so a loop may pass all of them to all. Most rules scale
-gradients or return a step whose sign is still to be flipped; a rule that is a complete optimizer,
-such as `delay_adaptive_sgd`, says so.
+Every rule is a `Transformation`: an `optax.GradientTransformationExtraArgs` that takes what it
+needs as a keyword of `update`: `delay` (updates made since the gradient's parameters were read),
+`worker` (who computed it), `read_params` (the parameters it was computed at). A forgotten one is a
+TypeError that names it; what a rule does not need is ignored, so a loop may pass all of them to
+all. Most rules scale gradients or return a step whose sign is still to be flipped; a complete
+optimizer, such as `delay_adaptive_sgd`, says so. Fields of a state are found by
+`optax.tree.get(state, "last_step_size")`.
 
 | name | what it does with a late gradient |
 |---|---|
@@ -62,34 +63,8 @@ Example:
     ...     params, opt_state, versions = train_step(params, opt_state, versions, min(k, 3))
     >>> bool(loss(params) < 1e-4)
     True
-
-    The same with flax linen, adam and a whole loop in one scan; `delay_gradients` makes it stale
-    and tells the rule behind it by how much. Parameters that are sharded over a mesh stay so.
-
-    >>> from flax import linen
-    >>> from jax.sharding import AxisType, NamedSharding, PartitionSpec
-    >>> network = linen.Dense(1)
-    >>> params = network.init(jax.random.key(0), inputs)
-    >>> mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
-    >>> params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
-    >>> def linen_loss(params):
-    ...     return jnp.mean((network.apply(params, inputs) - targets) ** 2)
-    >>> adam = optax.chain(optax.scale_by_adam(), steps.delay_adaptive_sgd(0.05))
-    >>> late_adam = steps.delay_gradients(5, adam, key=jax.random.key(1))
-    >>> def update(carry, _):
-    ...     params, state = carry
-    ...     loss, grads = jax.value_and_grad(linen_loss)(params)
-    ...     updates, state = late_adam.update(grads, state, params)
-    ...     return (optax.apply_updates(params, updates), state), loss
-    >>> @jax.jit
-    ... def train(params):
-    ...     return jax.lax.scan(update, (params, late_adam.init(params)), length=400)
-    >>> _, losses = train(params)
-    >>> bool(losses[-1] < 1e-3 * losses[0])
-    True
 """
 
-from asyncjax.steps.ada_delay import scale_by_ada_delay
 from asyncjax.steps.adaptive import (
     adaptive_1_rule,
     adaptive_2_rule,
@@ -98,42 +73,50 @@ from asyncjax.steps.adaptive import (
     scale_by_window,
 )
 from asyncjax.steps.aggregates import bucketed, krum, mean, median, trimmed_mean
-from asyncjax.steps.aggregation import average_workers
 from asyncjax.steps.blocks import block_labels, random_block, update_block
-from asyncjax.steps.ca2fl import ca2fl
-from asyncjax.steps.clipping import clip_by_delay
-from asyncjax.steps.closed_loop_momentum import closed_loop_momentum
-from asyncjax.steps.compensation import compensate_delay, compensate_delay_adaptively
+from asyncjax.steps.compensation import compensate_delay, compensate_delay_adaptively, gap_aware
 from asyncjax.steps.delay_functions import (
     cgad,
+    clip_by_delay,
     concurrency_delay,
+    davis,
     hinge_delay,
     inverse_delay,
     polynomial_delay,
+    scale_by_ada_delay,
     scale_by_concurrency_bound,
     scale_by_delay,
+    scale_by_stage_delay,
     scale_by_staleness,
+    sun,
+    worst_case,
 )
-from asyncjax.steps.delayed_nesterov import delayed_nesterov
 from asyncjax.steps.delaying import delay_gradients
-from asyncjax.steps.dropping import drop_stale, picky_sgd
-from asyncjax.steps.fadas import fadas
-from asyncjax.steps.fixed_rules import davis, sun, worst_case
-from asyncjax.steps.gap_aware import gap_aware
-from asyncjax.steps.heloco import heloco
-from asyncjax.steps.kardam import kardam
-from asyncjax.steps.mixing import mix_models
+from asyncjax.steps.filters import drop_stale, kardam, picky_sgd, zeno
+from asyncjax.steps.momentum import (
+    closed_loop_momentum,
+    delayed_nesterov,
+    fadas,
+    heloco,
+    ordered_momentum,
+)
 from asyncjax.steps.optimizers import aggregated, delay_adaptive_sgd, descent, piag
-from asyncjax.steps.ordered_momentum import ordered_momentum
-from asyncjax.steps.prediction import predict_steps
-from asyncjax.steps.proximal import proximal
-from asyncjax.steps.regularizers import box, elastic_net, group, l1, l2, simplex
-from asyncjax.steps.schedules import adaptive_1_schedule, adaptive_2_schedule, as_schedule
-from asyncjax.steps.stage_delay import scale_by_stage_delay
-from asyncjax.steps.table_age import oldest_delay, table_delays
-from asyncjax.steps.views import distributed_nesterov, look_ahead, remember_update
-from asyncjax.steps.worker_scaling import scale_by_measured_time, scale_by_worker_time
-from asyncjax.steps.zeno import zeno
+from asyncjax.steps.proximal import box, elastic_net, group, l1, l2, proximal, simplex
+from asyncjax.steps.schedules import (
+    adaptive_1_schedule,
+    adaptive_2_schedule,
+    as_schedule,
+    predict_steps,
+)
+from asyncjax.steps.views import distributed_nesterov, look_ahead, mix_models, remember_update
+from asyncjax.steps.worker_tables import (
+    average_workers,
+    ca2fl,
+    oldest_delay,
+    scale_by_measured_time,
+    scale_by_worker_time,
+    table_delays,
+)
 
 __all__ = [
     "adaptive_1_rule",

@@ -26,10 +26,9 @@ from jax.typing import ArrayLike
 
 from asyncjax.buffers.step_window import StepWindowState, push_step, step_window, window_sum
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import number, one_number_of
-from asyncjax.steps.delays import scalar_delay
-from asyncjax.steps.scaling import scale_tree, wide_dtype
-from asyncjax.steps.transformation import transformation
+from asyncjax.steps.arguments import function_of, number, scalar
+from asyncjax.steps.transformation import Transformation, Updated, transformation
+from asyncjax.steps.trees import scale_tree, wide_dtype
 
 Rule = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -49,34 +48,19 @@ def adaptive_1_rule(alpha: ArrayLike) -> Rule:
     Args:
         alpha: Share of the room that is taken, in (0, 1].
 
-    Returns:
-        A function of (room, delay).
-
-    Raises:
-        TypeError: If `alpha` is not a number.
-        ValueError: If it is outside (0, 1].
-
     Example:
         >>> float(adaptive_1_rule(0.5)(jnp.float32(0.5), jnp.int32(3)))
         0.25
     """
     number("alpha", alpha, above=0, most=1)
-
-    def rule(room: jax.Array, delay: jax.Array) -> jax.Array:
-        del delay
-        return jnp.asarray(alpha, room.dtype) * room
-
-    return rule
+    return lambda room, delay: jnp.asarray(alpha, room.dtype) * room
 
 
 def adaptive_2_rule() -> Rule:
     """Returns the relative step of Adaptive 2: 1 / (delay + 1) if the window leaves that much room.
 
-    The comparison is an equality on constant delays, so it has a slack of 1e-12 in float64 and of
-    5e-7 in float32; without one, rounding would throw away a good part of the steps.
-
-    Returns:
-        A function of (room, delay).
+    The comparison is an equality on constant delays. It has a slack of 1e-12 in float64 and of 5e-7
+    in float32, as rounding would throw away a good part of the steps.
 
     Example:
         >>> rule = adaptive_2_rule()
@@ -94,7 +78,7 @@ def adaptive_2_rule() -> Rule:
 
 def scale_by_adaptive_1(
     step_size: ArrayLike, alpha: ArrayLike = 0.9, max_delay: int = 4096
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     r"""Multiplies updates by the delay-adaptive step size Adaptive 1.
 
     .. math:: \gamma_k = \alpha \max(0, \gamma' - \textstyle\sum_{t=k-\tau_k}^{k-1} \gamma_t)
@@ -112,14 +96,6 @@ def scale_by_adaptive_1(
         max_delay: Longest delay that is served, in updates. A longer one gives a step of exactly 0
             and is counted in the state field `delay_overflows`. Costs one float of state each.
 
-    Returns:
-        A transformation whose state has the field `last_step_size` (gamma_k).
-
-    Raises:
-        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
-        ValueError: If `step_size` is not positive, `alpha` outside (0, 1] or `max_delay` below 1;
-            in `update`, if `delay` is negative.
-
     Note:
         `optax.inject_hyperparams` turns every number into a traced hyperparameter: pass it
         `static_args=("max_delay",)`, and `hyperparam_dtype=jnp.float32` with bfloat16 parameters.
@@ -128,85 +104,50 @@ def scale_by_adaptive_1(
         >>> optimizer = optax.chain(scale_by_adaptive_1(0.5), optax.scale(-1.0))
         >>> params = jnp.array([1.0, 2.0])
         >>> state = optimizer.init(params)
-        >>> for delay in (0, 1, 1):
+        >>> for delay in (0, 1):
         ...     updates, state = optimizer.update(params, state, params, delay=delay)
         ...     print(f"{optax.tree.get(state, 'last_step_size'):.4f}")
         0.4500
         0.0450
-        0.4095
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     return scale_by_window(adaptive_1_rule(alpha), step_size, max_delay)
 
 
-def scale_by_adaptive_2(
-    step_size: ArrayLike, max_delay: int = 4096
-) -> optax.GradientTransformationExtraArgs:
+def scale_by_adaptive_2(step_size: ArrayLike, max_delay: int = 4096) -> Transformation:
     r"""Multiplies updates by the delay-adaptive step size Adaptive 2.
 
     .. math:: \gamma_k = \gamma' / (\tau_k + 1) \text{ if this is at most }
               \max(0, \gamma' - \textstyle\sum_{t=k-\tau_k}^{k-1} \gamma_t), \text{ else } 0
 
-    Use as `scale_by_adaptive_1`, from which it differs in that it has no `alpha`: steps are even on
-    constant delays, and 0 more often on changing ones.
+    Use as `scale_by_adaptive_1`. Steps are even on constant delays, and 0 more often on others. The
+    paper's "<=" is taken with a slack of 1e-12 gamma' (float64) or 5e-7 gamma' (float32).
 
     Args:
-        step_size: gamma' = h / L with h in (0, 1), as for `scale_by_adaptive_1`.
-        max_delay: Longest delay that is served, in updates.
-
-    Returns:
-        A transformation whose state has the fields `last_step_size` and `delay_overflows`.
-
-    Raises:
-        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
-        ValueError: If `step_size` is not positive or `max_delay` below 1; in `update`, if `delay`
-            is negative.
-
-    Note:
-        The paper's "<=" is taken with a slack of 1e-12 gamma' (float64) or 5e-7 gamma' (float32).
+        step_size, max_delay: As for `scale_by_adaptive_1`.
 
     Example:
         >>> rule = scale_by_adaptive_2(1.0)
         >>> state = rule.init(jnp.float32(0.0))
-        >>> for delay in (0, 1, 1, 1):
+        >>> for delay in (0, 1, 1):
         ...     update, state = rule.update(jnp.float32(1.0), state, delay=delay)
         ...     print(float(update))
         1.0
         0.0
         0.5
-        0.5
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     return scale_by_window(adaptive_2_rule(), step_size, max_delay)
 
 
-def scale_by_window(
-    rule: Rule, step_size: ArrayLike, max_delay: int = 4096
-) -> optax.GradientTransformationExtraArgs:
+def scale_by_window(rule: Rule, step_size: ArrayLike, max_delay: int = 4096) -> Transformation:
     """Multiplies updates by gamma' times any function of the room that the window leaves.
 
-    What Adaptive 1 and 2 have in common, for rules of one's own. A rule keeps the principle
-    0 <= gamma_k <= max(0, gamma' - window_k) if it returns at most the room. Every `update` needs
-    the extra `delay`.
+    What Adaptive 1 and 2 have in common, for rules of one's own. A rule keeps the principle if it
+    returns at most the room. Every `update` needs the extra `delay`.
 
     Args:
         rule: Function of (room, delay), a float in [0, 1] and an int32 scalar, that returns the
             relative step gamma_k / gamma'; `room` is max(0, 1 - window_k / gamma').
-        step_size: gamma', as for `scale_by_adaptive_1`.
-        max_delay: Longest delay that is served, in updates.
-
-    Returns:
-        A transformation whose state has the fields `last_step_size` and `delay_overflows`.
-
-    Raises:
-        TypeError: If `rule` is not such a function, or another argument not a number; in `update`,
-            if `delay` is not an integer.
-        ValueError: If `rule` does not return one number, `step_size` is not positive or `max_delay`
-            below 1; in `update`, if `delay` is negative.
+        step_size, max_delay: As for `scale_by_adaptive_1`.
 
     Example:
         Half of the room, but never more than 1 / (delay + 1):
@@ -215,39 +156,32 @@ def scale_by_window(
         ...     lambda room, delay: jnp.minimum(room / 2, 1 / (delay + 1)), 1.0, max_delay=8
         ... )
         >>> state = cautious.init(jnp.float32(0.0))
-        >>> for delay in (0, 1, 1):
+        >>> for delay in (0, 1):
         ...     update, state = cautious.update(jnp.float32(1.0), state, delay=delay)
         ...     print(float(update))
         0.5
         0.25
-        0.375
     """
-    one_number_of("rule", rule, "a function of (room, delay)", jnp.float32(1), jnp.int32(1))
+    example, words = (jnp.float32(1), jnp.int32(1)), "a function of (room, delay)"
+    function_of("rule", rule, words, *example, gives_number=True)
     number("step_size", step_size, above=0)
     number("max_delay", max_delay, least=1, integer=True)
 
     def init(params: optax.Params) -> AdaptiveState:
-        dtype = wide_dtype(params)
-        return AdaptiveState(
-            step_history=step_window(whole("max_delay", max_delay), dtype).init(),
-            last_step_size=jnp.zeros((), dtype),
-            delay_overflows=jnp.zeros((), jnp.int32),
-        )
+        dtype, none = wide_dtype(params), jnp.zeros((), jnp.int32)
+        history = step_window(whole("max_delay", max_delay), dtype).init()
+        return AdaptiveState(history, jnp.zeros((), dtype), none)
 
-    def update(
-        updates: optax.Updates, state: AdaptiveState, *, delay: ArrayLike
-    ) -> tuple[optax.Updates, AdaptiveState]:
+    def update(updates: optax.Updates, state: AdaptiveState, *, delay: ArrayLike) -> Updated:
         history = state.step_history
         dtype = history.recent_steps.dtype
-        clipped = jnp.clip(scalar_delay(delay), 0, history.steps_pushed)
+        clipped = jnp.clip(scalar("delay", delay), 0, history.steps_pushed)
         overflow = clipped > history.recent_steps.shape[0]
         room = jnp.maximum(0, 1 - window_sum(history, clipped))
         relative = jnp.where(overflow, 0, rule(room, clipped)).astype(dtype)
         step = (jnp.asarray(step_size).astype(dtype) * relative).astype(dtype)
-        return scale_tree(updates, step), AdaptiveState(
-            step_history=push_step(history, relative),
-            last_step_size=step,
-            delay_overflows=state.delay_overflows + overflow.astype(jnp.int32),
-        )
+        overflows = state.delay_overflows + overflow.astype(jnp.int32)
+        new = AdaptiveState(push_step(history, relative), step, overflows)
+        return scale_tree(updates, step), new
 
     return transformation(init, update)

@@ -6,15 +6,18 @@ r"""Aggregates: what an update makes of its gradients when some of them may be a
     krum           the g_i with the smallest sum of squared distances to its m - f - 2 nearest
     bucketed       one of these over means of buckets, worker i in bucket i mod B
 
-Krum is of Blanchard, El Mhamdi, Guerraoui, Stainer 2017; median and trimmed mean of Yin, Chen,
-Ramchandran, Bartlett 2018; the buckets are those of buffered asynchronous SGD, Yang and Li 2021
-(BASGD). Each is `(rows, present, extras) -> direction` for `simulation.Update(optimizer,
-aggregator=...)`: rows a tree of [B, ...], of which those that are not present count for nothing.
+Krum is of Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine learning with adversaries:
+Byzantine tolerant gradient descent";
+median and trimmed mean of Yin, Chen, Ramchandran, Bartlett 2018, arXiv 1803.01498; the buckets are
+those of BASGD, Yang, Li 2021, arXiv 2003.00937. Each is `(rows, present, extras) -> direction` for
+`simulation.Update(optimizer, aggregator=...)`: rows a tree of [B, ...], of which those that are not
+present count for nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +26,7 @@ from jax.typing import ArrayLike
 
 from asyncjax.checks import function, whole
 from asyncjax.steps.arguments import number
-from asyncjax.steps.scaling import wide_dtype
+from asyncjax.steps.trees import wide, wide_dtype
 
 _FEW = 16  # rows that are sorted by exchanges
 
@@ -39,13 +42,7 @@ def mean() -> Aggregate:
     """
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
-        def of_leaf(leaf: jax.Array) -> jax.Array:
-            wide = jnp.promote_types(leaf.dtype, jnp.float32)
-            kept = jnp.where(_along(present, leaf), leaf, 0).astype(wide)
-            total = jnp.sum(kept, axis=0)
-            return (total / jnp.sum(present).astype(wide)).astype(leaf.dtype)
-
-        return jax.tree.map(of_leaf, rows)
+        return jax.tree.map(lambda leaf: _mean(leaf, present, jnp.sum(present)), rows)
 
     return together
 
@@ -60,10 +57,6 @@ def median() -> Aggregate:
         >>> rows, present = jnp.array([1.0, 100.0, 2.0, 9.0]), jnp.array([True, True, True, False])
         >>> float(median()(rows, present, None))
         2.0
-
-    Reference:
-        Yin, Chen, Ramchandran, Bartlett 2018, "Byzantine-robust distributed learning: towards
-        optimal statistical rates", arXiv 1803.01498.
     """
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
@@ -85,36 +78,24 @@ def trimmed_mean(share: ArrayLike) -> Aggregate:
         share: Of the m gradients, floor(share m) are left out at each end; at least 0, below 0.5. 0
             is the mean.
 
-    Returns:
-        The aggregator, for `simulation.Update`.
-
-    Raises:
-        TypeError: `share` is not a number.
-        ValueError: It is out of range.
-
     Example:
         >>> rows = jnp.array([1.0, -50.0, 2.0, 3.0, 900.0])
         >>> float(trimmed_mean(0.2)(rows, jnp.ones(5, bool), None))
         2.0
-
-    Reference:
-        Yin, Chen, Ramchandran, Bartlett 2018, arXiv 1803.01498.
     """
     number("share", share, least=0, below=0.5)
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
         count = jnp.sum(present)
-        exact = jnp.asarray(share) * count
         # 0.2 times 5 may fall short of 1.
-        cut = jnp.floor(exact + 1e-4).astype(jnp.int32)
+        cut = jnp.floor(jnp.asarray(share) * count + 1e-4).astype(jnp.int32)
         cut = jnp.minimum(cut, (count - 1) // 2)
 
         def of_leaf(leaf: jax.Array) -> jax.Array:
-            wide = jnp.promote_types(leaf.dtype, jnp.float32)
-            place = jnp.arange(leaf.shape[0])
-            kept = _along((place >= cut) & (place < count - cut), leaf)
-            total = jnp.sum(jnp.where(kept, _sorted(leaf, present).astype(wide), 0), axis=0)
-            return (total / (count - 2 * cut).astype(wide)).astype(leaf.dtype)
+            dtype, rank = wide(leaf), jnp.arange(leaf.shape[0])
+            inner = _along((rank >= cut) & (rank < count - cut), leaf)
+            total = jnp.sum(jnp.where(inner, _sorted(leaf, present).astype(dtype), 0), axis=0)
+            return (total / (count - 2 * cut).astype(dtype)).astype(leaf.dtype)
 
         return jax.tree.map(of_leaf, rows)
 
@@ -128,13 +109,6 @@ def krum(n_adversaries: int) -> Aggregate:
         n_adversaries: f, gradients of an update that may be anything, at least 0. The sum is over
             the m - f - 2 nearest of the others, at least one; the paper asks for 2 f + 2 < m.
 
-    Returns:
-        The aggregator, for `simulation.Update`.
-
-    Raises:
-        TypeError: `n_adversaries` is not an integer.
-        ValueError: It is below 0.
-
     Example:
         >>> rows = jnp.array([[1.0, 1.0], [1.1, 1.0], [0.9, 1.0], [-9.0, 3.0], [1.0, 1.2]])
         >>> krum(1)(rows, jnp.ones(5, bool), None).tolist()
@@ -142,10 +116,6 @@ def krum(n_adversaries: int) -> Aggregate:
 
     Note:
         Cost: m^2 distances. Among equal sums the first arrival wins.
-
-    Reference:
-        Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine learning with adversaries: Byzantine
-        tolerant gradient descent".
     """
     f = whole("n_adversaries", n_adversaries, least=0)
 
@@ -172,22 +142,11 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
     """Returns an aggregate of the means of buckets; worker i is in bucket i mod n_buckets.
 
     A bad worker spoils one bucket however often it delivers. A bucket that has nothing is not
-    present.
+    present. (BASGD steps when every bucket has something; here the trace says when.)
 
     Args:
         n_buckets: B, at least 1. 1 is the mean; as many as workers, the means of each.
         inner: What is made of the buckets' means, such as `median()`. It is handed extras None.
-
-    Returns:
-        The aggregator, for `simulation.Update`.
-
-    Raises:
-        TypeError: `n_buckets` is not an integer, or `inner` no function.
-        ValueError: `n_buckets` is below 1.
-
-    Note:
-        BASGD steps when every bucket has something; here the collection rule of the trace says when
-        the server steps.
 
     Example:
         >>> from types import SimpleNamespace
@@ -195,26 +154,16 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         >>> rows = jnp.array([1.0, 7.0, 9.0, 2.0])
         >>> float(bucketed(3, median())(rows, jnp.ones(4, bool), arrived))
         2.0
-
-    Reference:
-        Yang, Li 2021, "BASGD: Buffered asynchronous SGD for Byzantine learning", arXiv 2003.00937.
     """
     count = whole("n_buckets", n_buckets)
     function("inner", inner, "an aggregate, such as steps.median()")
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
-        own = (extras.worker % count) == jnp.arange(count)[:, None]
-        members = own & present
+        members = ((extras.worker % count) == jnp.arange(count)[:, None]) & present
         sizes = jnp.sum(members, axis=1)
 
         def means(leaf: jax.Array) -> jax.Array:
-            wide = jnp.promote_types(leaf.dtype, jnp.float32)
-
-            def of_bucket(member: jax.Array, size: jax.Array) -> jax.Array:
-                kept = jnp.where(_along(member, leaf), leaf, 0).astype(wide)
-                return jnp.sum(kept, axis=0) / jnp.maximum(1, size).astype(wide)
-
-            return jax.vmap(of_bucket)(members, sizes).astype(leaf.dtype)
+            return jax.vmap(partial(_mean, leaf))(members, jnp.maximum(1, sizes))
 
         # Those that have something come first.
         order = jnp.argsort(sizes == 0, stable=True)
@@ -222,6 +171,13 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         return inner(filled, (sizes > 0)[order], None)
 
     return together
+
+
+def _mean(leaf: jax.Array, members: jax.Array, size: jax.Array) -> jax.Array:
+    """The mean of the rows that are members, so many, in the leaf's dtype."""
+    dtype = wide(leaf)
+    total = jnp.sum(jnp.where(_along(members, leaf), leaf, 0).astype(dtype), axis=0)
+    return (total / size.astype(dtype)).astype(leaf.dtype)
 
 
 def _along(flags: jax.Array, leaf: jax.Array) -> jax.Array:
@@ -241,7 +197,7 @@ def _sorted(leaf: jax.Array, present: jax.Array) -> jax.Array:
         return jnp.sort(filled, axis=0)
     rows = list(filled)
     for turn in range(size):
-        for place in range(turn % 2, size - 1, 2):
-            one, other = rows[place : place + 2]
-            rows[place : place + 2] = jnp.minimum(one, other), jnp.maximum(one, other)
+        for i in range(turn % 2, size - 1, 2):
+            low, high = rows[i : i + 2]
+            rows[i : i + 2] = jnp.minimum(low, high), jnp.maximum(low, high)
     return jnp.stack(rows)

@@ -20,9 +20,8 @@ from jax.typing import ArrayLike
 
 from asyncjax.buffers.arguments import numbers
 from asyncjax.checks import one_key, whole
-from asyncjax.steps.arguments import invalid, optimizer
-from asyncjax.steps.delays import scalar_integer
-from asyncjax.steps.transformation import transformation
+from asyncjax.steps.arguments import invalid, optimizer, scalar
+from asyncjax.steps.transformation import Transformation, Updated, transformation
 
 _DRAW = 0x626C6F63  # sets the draw of a block apart from other uses of a job's key
 
@@ -39,10 +38,6 @@ def block_labels(params: Any, n_blocks: int | None = None) -> Any:
 
     Returns:
         A tree like `params` of NumPy int32 arrays with values 0 .. m - 1.
-
-    Raises:
-        TypeError: If `params` is not made of arrays, or `n_blocks` is not an integer.
-        ValueError: If it is below 1 or above d.
 
     Example:
         >>> block_labels({"b": np.zeros(1), "w": np.zeros((2, 2))}, 2)["w"].tolist()
@@ -68,14 +63,7 @@ def block_labels(params: Any, n_blocks: int | None = None) -> Any:
 
 
 def draw_block(key: jax.Array, n_blocks: int) -> jax.Array:
-    """Draws a block, int32[] in 0 .. m - 1, from the key of a job.
-
-    The key may serve other draws too, which stay independent of this one.
-
-    Example:
-        >>> 0 <= int(draw_block(jax.random.key(0), 20)) < 20
-        True
-    """
+    """Draws a block, int32[] in 0 .. m - 1, from the key of a job; other draws stay independent."""
     return jax.random.randint(jax.random.fold_in(key, _DRAW), (), 0, n_blocks, jnp.int32)
 
 
@@ -89,30 +77,18 @@ class BlockState(NamedTuple):
 
 def update_block(
     inner: optax.GradientTransformation, n_blocks: int | None = None
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Lets an optimizer see and move one block of the parameters at a time.
 
-    Every `update` needs the extra `block`; all other extras reach `inner`.
+    Every `update` needs the extra `block`; all other extras reach `inner`. Updates are exact zeros
+    outside the block. A traced block out of range moves nothing, and is counted in
+    `invalid_extras`. The inner state is one for all blocks: moments of adam decay for blocks that
+    are not touched.
 
     Args:
         inner: A complete optimizer, such as `delay_adaptive_sgd(...)`; with a proximal operator,
             one that acts on entries (or whole leaves, with a block a leaf).
         n_blocks: Number of contiguous blocks, as in `block_labels`; None makes every leaf a block.
-
-    Returns:
-        A transformation whose updates are exact zeros outside the block.
-
-    Raises:
-        TypeError: If `inner` is no transformation or `n_blocks` is not an integer; in `update`, if
-            `block` is not.
-        ValueError: If `n_blocks` is below 1, or in `init` if it exceeds the number of parameters;
-            in `update`, if `block` is out of range, or the updates have fewer entries than there
-            are blocks. A traced block out of range moves nothing, and is counted in
-            `invalid_extras`.
-
-    Note:
-        The inner state is one for all blocks: moments of adam decay for blocks that are not
-        touched.
 
     Example:
         >>> optimizer = update_block(optax.sgd(1.0), n_blocks=2)
@@ -120,9 +96,6 @@ def update_block(
         >>> state = optimizer.init(params)
         >>> optimizer.update(params, state, params, block=1)[0].tolist()
         [0.0, 0.0, -1.0, -1.0]
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     if n_blocks is not None:
         n_blocks = whole("n_blocks", n_blocks)
@@ -134,50 +107,32 @@ def update_block(
         return BlockState(none, wrapped.init(params), zero)
 
     def update(
-        updates: optax.Updates,
-        state: BlockState,
-        *,
-        params: optax.Params | None = None,
-        block: ArrayLike,
-        **extra: Any,
-    ) -> tuple[optax.Updates, BlockState]:
+        updates: Any, state: BlockState, *, params: Any = None, block: ArrayLike, **extra: Any
+    ) -> Updated:
         count = len(jax.tree.leaves(updates)) if n_blocks is None else n_blocks
-        found = invalid("block", block, count or None)
-        block, size = scalar_integer("block", block), optax.tree.size(updates)
+        wrong = state.invalid_extras + invalid("block", block, count or None)
+        block, size = scalar("block", block), optax.tree.size(updates)
         if n_blocks is not None and 0 < size < n_blocks:
             raise ValueError(
                 f"updates must have an entry for each of {n_blocks} blocks, got {size}"
             )
         labels = block_labels(updates, n_blocks)
-        alone = _only(updates, labels, block)
-        moved, inner_state = wrapped.update(
-            alone, state.block_inner_state, params, block=block, **extra
-        )
-        invalid_extras = state.invalid_extras + found
-        return _only(moved, labels, block), BlockState(block, inner_state, invalid_extras)
+        alone, inner_state = _only(updates, labels, block), state.block_inner_state
+        moved, inner_state = wrapped.update(alone, inner_state, params, block=block, **extra)
+        return _only(moved, labels, block), BlockState(block, inner_state, wrong)
 
     return transformation(init, update)
 
 
-def random_block(
-    inner: optax.GradientTransformation, n_blocks: int
-) -> optax.GradientTransformationExtraArgs:
+def random_block(inner: optax.GradientTransformation, n_blocks: int) -> Transformation:
     """As `update_block`, with the block drawn uniformly from the extra `key` of every update.
 
-    `simulation.replay` hands the key of the job that made the update: a replay with this wrapper is
-    asynchronous block-coordinate descent with consistent reads.
+    `simulation.replay` hands the key of the job: a replay with this wrapper is asynchronous
+    block-coordinate descent with consistent reads.
 
     Args:
         inner: A complete optimizer.
         n_blocks: Number of contiguous blocks m, at least 1.
-
-    Returns:
-        A transformation whose updates are exact zeros outside the block.
-
-    Raises:
-        TypeError: If `inner` is no transformation or `n_blocks` is not an integer; in `update`, if
-            `key` is not one typed key.
-        ValueError: If `n_blocks` is below 1, or in `init` if it exceeds the number of parameters.
 
     Example:
         >>> optimizer = random_block(optax.sgd(1.0), n_blocks=4)
@@ -186,21 +141,13 @@ def random_block(
         >>> updates, state = optimizer.update(params, state, params, key=jax.random.key(0))
         >>> float(updates.sum()), float(updates[state.last_block])
         (-1.0, -1.0)
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     n_blocks = whole("n_blocks", n_blocks)
     chosen = update_block(inner, n_blocks)
 
     def update(
-        updates: optax.Updates,
-        state: BlockState,
-        *,
-        params: optax.Params | None = None,
-        key: jax.Array,
-        **extra: Any,
-    ) -> tuple[optax.Updates, optax.OptState]:
+        updates: Any, state: BlockState, *, params: Any = None, key: jax.Array, **extra: Any
+    ) -> Updated:
         extra["block"] = draw_block(one_key("key", key), n_blocks)
         return chosen.update(updates, state, params, key=key, **extra)
 

@@ -1,100 +1,84 @@
-"""Step sizes that are a function of the gradient's own delay.
+"""Steps and factors that are a formula: of a gradient's own delay, or of the longest one.
 
-    gamma_k = step_size * weight(delay_k)
+    scale_by_delay        step_size * weight(delay)
+        inverse           1 / max(1, delay)
+        polynomial        (delay + 1)^-exponent                           FedAsync, arXiv 1903.03934
+        hinge             1 if delay <= grace else 1 / (slope (delay - grace) + 1)          FedAsync
+        cgad              exp(-decay delay) (1 + cos(pi min(1, delay / cutoff))) / 2
+        concurrency       n / max(n, delay)        in the line of Mishchenko et al. 2022, 2206.07638
+    concurrency_bound     eta if delay <= concurrency else min(eta, 1 / (4 L delay))
+                                                   in the line of Koloskova et al. 2022, 2206.08307
+    ada_delay             1 / (L + c sqrt(t + delay)),    t = 1, 2, ...  updates, this one included
+    stage_delay           max(1, tau_leaf)^-(1 - min(k / K, 1))                             PipeMare
+    clip_by_delay         ||update|| <= max_norm * weight(delay)
+    worst_case, sun       gamma' / (max_delay + 1),    gamma' / (max_delay + 1/2)
+    davis                 h / (L_block + 2 L_across max_delay / sqrt(m))                    m blocks
 
-    inverse       1 / max(1, delay)
-    polynomial    (delay + 1)^-exponent                                FedAsync, arXiv 1903.03934
-    hinge         1 if delay <= grace else 1 / (slope (delay - grace) + 1)               FedAsync
-    gated         exp(-decay delay) (1 + cos(pi min(1, delay / cutoff))) / 2        after CGAD
-    concurrency   n / max(n, delay)            in the line of Mishchenko et al. 2022, 2206.07638
-
-    gamma_k = eta if delay_k <= concurrency else min(eta, 1 / (4 L delay_k))
-                                                in the line of Koloskova et al. 2022, 2206.08307
-
-`scale_by_delay` has a step size; `scale_by_staleness` is a factor alone, for a chain in which
-another transformation sets the step. These rules look at one delay only. No choice of constants
-makes such a rule safe for all sequences of delays: see `scale_by_adaptive_1` for rules that look at
-the steps taken meanwhile.
+`scale_by_staleness` has the weights as a factor. No constants make a function of one delay safe for
+all sequences of delays; `scale_by_adaptive_1` is. The last three are constants to compare with, of
+the longest delay; taking it from a finished run flatters them. They and `scale_by_stage_delay` need
+no extra, the others the extra `delay`. No sign is flipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.steps.arguments import delay_weight, number
-from asyncjax.steps.delays import late
-from asyncjax.steps.scaling import scale_tree, wide_dtype
-from asyncjax.steps.transformation import scaled_by, stateless
+from asyncjax.buffers.arguments import is_traced
+from asyncjax.steps.arguments import delay_weight, late, leaf_delays, number
+from asyncjax.steps.transformation import (
+    Transformation,
+    Updated,
+    scaled_by,
+    stateless,
+    transformation,
+)
+from asyncjax.steps.trees import in_dtype, scale_tree, wide_dtype
 
 DelayWeight = Callable[[jax.Array], jax.Array]
 
 
 def inverse_delay() -> DelayWeight:
-    """Returns delay -> 1 / max(1, delay).
-
-    Returns:
-        A function of a float array of delays.
+    """Returns delay -> 1 / max(1, delay), of a float array of delays (Zhang et al. 2016).
 
     Example:
         >>> inverse_delay()(jnp.array([0.0, 1.0, 4.0])).tolist()
         [1.0, 1.0, 0.25]
-
-    Reference:
-        Zhang, Gupta, Lian, Liu 2016, "Staleness-aware async-SGD for distributed deep learning".
     """
     return lambda late: 1 / jnp.maximum(1, late)
 
 
 def polynomial_delay(exponent: ArrayLike = 0.5) -> DelayWeight:
-    """Returns delay -> (delay + 1)^-exponent.
+    """Returns delay -> (delay + 1)^-exponent (Xie, Koyejo, Gupta 2019, arXiv 1903.03934).
 
     Args:
         exponent: How fast it falls, at least 0.
 
-    Returns:
-        A function of a float array of delays.
-
-    Raises:
-        TypeError: If `exponent` is not a number.
-        ValueError: If `exponent` is negative.
-
     Example:
         >>> polynomial_delay(0.5)(jnp.array([0.0, 3.0])).tolist()
         [1.0, 0.5]
-
-    Reference:
-        Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
     number("exponent", exponent, least=0)
     return lambda late: (late + 1) ** -jnp.asarray(exponent, late.dtype)
 
 
 def hinge_delay(slope: ArrayLike = 10.0, grace: ArrayLike = 4) -> DelayWeight:
-    """Returns delay -> 1 up to `grace`, then 1 / (slope (delay - grace) + 1).
+    """Returns delay -> 1 up to `grace`, then 1 / (slope (delay - grace) + 1) (arXiv 1903.03934).
 
     Args:
         slope: How fast it falls, at least 0.
         grace: Longest delay that is left alone, at least 0, in updates.
 
-    Returns:
-        A function of a float array of delays.
-
-    Raises:
-        TypeError: If an argument is not a number.
-        ValueError: If a number is negative.
-
     Example:
         >>> hinge_delay(slope=1.0, grace=4)(jnp.array([4.0, 5.0])).tolist()
         [1.0, 0.5]
-
-    Reference:
-        Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
     number("slope", slope, least=0)
     number("grace", grace, least=0, finite=False)
@@ -109,32 +93,20 @@ def hinge_delay(slope: ArrayLike = 10.0, grace: ArrayLike = 4) -> DelayWeight:
 def cgad(decay: ArrayLike, cutoff: ArrayLike) -> DelayWeight:
     """Returns delay -> exp(-decay delay), times a gate that falls smoothly to 0 at a cutoff.
 
-    `optax.chain(scale_by_delay(cgad(decay, cutoff)), optax.adam(learning_rate))` is the
-    outer optimizer of cosine-gated Adam-decay (CGAD): what is late enters both moments of Adam with
-    less weight. Without a delay it is Adam.
+    `optax.chain(scale_by_delay(cgad(decay, cutoff)), optax.adam(learning_rate))` is the outer
+    optimizer of cosine-gated Adam-decay (CGAD). Source: Shah, Sun 2026, arXiv 2605.09126.
 
     Args:
         decay: How much of a gradient's worth is lost in an update, at least 0.
         cutoff: Shortest delay without any weight, positive, in updates; `float("inf")`: no gate.
 
-    Returns:
-        A function of a float array of delays.
-
-    Raises:
-        TypeError: If an argument is not a number.
-        ValueError: If an argument is out of range.
-
     Note:
-        Of the paper only the abstract was to be had: the weight is an exponential times a cosine
-        gate that smoothly removes what is later than a cutoff, in front of Adam's moments. That the
-        gate is half a period of the cosine, 1 without a delay, is this library's reading.
+        Of the paper only the abstract was to be had. That the gate is half a period of the cosine,
+        1 without a delay, is this library's reading.
 
     Example:
         >>> cgad(0.0, cutoff=8)(jnp.array([0.0, 4.0, 8.0, 9.0])).round(3).tolist()
         [1.0, 0.5, 0.0, 0.0]
-
-    Reference:
-        Shah, Sun 2026, "Cosine-gated Adam-decay", arXiv 2605.09126.
     """
     number("decay", decay, least=0)
     number("cutoff", cutoff, above=0, finite=False)
@@ -148,24 +120,14 @@ def cgad(decay: ArrayLike, cutoff: ArrayLike) -> DelayWeight:
 
 
 def concurrency_delay(n_workers: ArrayLike) -> DelayWeight:
-    """Returns delay -> n / max(n, delay): a full step up to as many updates as there are workers.
+    """Returns delay -> n / max(n, delay) (Mishchenko et al. 2022, arXiv 2206.07638).
 
     Args:
         n_workers: n, at least 1.
 
-    Returns:
-        A function of a float array of delays.
-
-    Raises:
-        TypeError: If `n_workers` is not an integer.
-        ValueError: If it is below 1.
-
     Example:
         >>> concurrency_delay(8)(jnp.array([8.0, 16.0])).tolist()
         [1.0, 0.5]
-
-    Reference:
-        Mishchenko, Bach, Even, Woodworth 2022, arXiv 2206.07638.
     """
     number("n_workers", n_workers, least=1, integer=True)
 
@@ -176,31 +138,14 @@ def concurrency_delay(n_workers: ArrayLike) -> DelayWeight:
     return weight
 
 
-def scale_by_delay(
-    weight: DelayWeight, step_size: ArrayLike = 1.0
-) -> optax.GradientTransformationExtraArgs:
+def scale_by_delay(weight: DelayWeight, step_size: ArrayLike = 1.0) -> Transformation:
     """Multiplies updates by step_size * weight(delay), for any function of the delay.
 
-    The sign is not flipped. Every `update` needs the extra `delay`.
-
     Args:
-        weight: Function of the delay (a float scalar, at least 0) that returns a factor, such as
-            `polynomial_delay(0.5)` or a lambda of your own.
+        weight: Function of the delay, a float scalar, such as `polynomial_delay(0.5)`.
         step_size: Base step eta, positive.
 
-    Returns:
-        A transformation whose state has the field `last_step_size`, so that `proximal` can follow
-        it and `as_schedule` can turn it into a learning rate.
-
-    Raises:
-        TypeError: If `weight` is not a function of one argument or `step_size` not a number; in
-            `update`, if `delay` is not an integer.
-        ValueError: If `weight` does not return one number or `step_size` is not positive; in
-            `update`, if `delay` is negative.
-
     Example:
-        The rule c / (delay + b), which no choice of c and b makes safe:
-
         >>> rule = scale_by_delay(lambda delay: 1 / (delay + 3), step_size=0.9)
         >>> update, _ = rule.update(jnp.float32(1.0), rule.init(jnp.float32(0.0)), delay=6)
         >>> print(f"{update:.1f}")
@@ -208,15 +153,10 @@ def scale_by_delay(
     """
     delay_weight("weight", weight)
     number("step_size", step_size, above=0)
-    return _scaled_by_delay(weight, step_size)
 
-
-def _scaled_by_delay(
-    weight: DelayWeight, step_size: ArrayLike
-) -> optax.GradientTransformationExtraArgs:
     def step(dtype: Any, *, delay: ArrayLike) -> jax.Array:
-        factor = jnp.asarray(weight(late(delay, dtype))).astype(dtype)
-        return jnp.asarray(step_size).astype(dtype) * factor
+        base, factor = in_dtype(dtype, step_size, weight(late(delay, dtype)))
+        return base * factor
 
     return scaled_by(step)
 
@@ -228,39 +168,22 @@ def scale_by_staleness(
     slope: ArrayLike = 10.0,
     grace: ArrayLike = 4,
     n_workers: ArrayLike | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Multiplies updates by a factor in (0, 1] that falls with their delay.
 
-    The factors are "inverse": 1 / max(1, delay); "polynomial": (delay + 1)^-exponent; "hinge": 1 up
-    to `grace`, then 1 / (slope (delay - grace) + 1); "concurrency": n / max(n, delay). Every
-    `update` needs the extra `delay`. Goes before or after an optimizer that is linear in the
-    gradient; behind one that normalises (adam), after it. For other functions, or for a step size
-    that `proximal` can read, see `scale_by_delay`.
+    Goes behind an optimizer that normalises (adam); before or after one that is linear in the
+    gradient. For other functions, or a step size that `proximal` can read, see `scale_by_delay`.
 
     Args:
-        kind: "inverse", "polynomial", "hinge" or "concurrency".
-        exponent: Decay of "polynomial", at least 0.
-        slope: Steepness of "hinge", at least 0.
-        grace: Longest delay that "hinge" leaves alone, at least 0, in updates.
+        kind: "inverse", "polynomial", "hinge" or "concurrency": `inverse_delay` and so on.
+        exponent, slope, grace: As for `polynomial_delay` and `hinge_delay`.
         n_workers: The n of "concurrency", at least 1; required there.
-
-    Returns:
-        A transformation whose state only counts invalid delays.
-
-    Raises:
-        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
-        ValueError: If `kind` is unknown, or a number is out of range; in `update`, if `delay` is
-            negative.
 
     Example:
         >>> rule = scale_by_staleness("polynomial", exponent=0.5)
         >>> update, _ = rule.update(jnp.float32(8.0), rule.init(jnp.float32(0.0)), delay=3)
         >>> float(update)
         4.0
-
-    Reference:
-        Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934
-        (polynomial, hinge); Mishchenko, Bach, Even, Woodworth 2022, arXiv 2206.07638 (concurrency).
     """
     weights = {
         "inverse": inverse_delay(),
@@ -274,34 +197,25 @@ def scale_by_staleness(
     if not isinstance(kind, str) or kind not in weights:
         kinds = "'inverse', 'polynomial', 'hinge', 'concurrency'"
         raise ValueError(f"kind must be one of {kinds}, got {kind!r}")
-    weight = weights[kind]
 
     def scaled(updates: optax.Updates, *, delay: ArrayLike) -> optax.Updates:
-        return scale_tree(updates, weight(late(delay, wide_dtype(updates))))
+        return scale_tree(updates, weights[kind](late(delay, wide_dtype(updates))))
 
     return stateless(scaled)
 
 
 def scale_by_concurrency_bound(
     step_size: ArrayLike, *, concurrency: ArrayLike, smoothness: ArrayLike
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Multiplies updates by eta, or by min(eta, 1 / (4 L delay)) when they are later than usual.
 
-    The number of gradients in flight, not the longest delay, decides how large the step may be. The
-    sign is not flipped. Every `update` needs the extra `delay`.
+    The number of gradients in flight, not the longest delay, decides how large the step may be.
+    Source: Koloskova, Stich, Jaggi 2022, arXiv 2206.08307.
 
     Args:
         step_size: eta, the step for ordinary delays.
-        concurrency: Number of gradients computed at the same time, at least 1; delays up to it are
-            ordinary.
+        concurrency: Gradients computed at the same time, at least 1; delays up to it are ordinary.
         smoothness: L, the Lipschitz constant of the gradient, positive.
-
-    Returns:
-        A transformation whose state has the field `last_step_size`.
-
-    Raises:
-        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
-        ValueError: If an argument is out of range; in `update`, if `delay` is negative.
 
     Example:
         >>> rule = scale_by_concurrency_bound(0.5, concurrency=2, smoothness=1.0)
@@ -311,19 +225,228 @@ def scale_by_concurrency_bound(
         ...     print(f"{update:.2f}")
         0.50
         0.05
-
-    Reference:
-        Koloskova, Stich, Jaggi 2022, arXiv 2206.08307.
     """
     number("step_size", step_size, above=0)
     number("concurrency", concurrency, least=1, finite=False)
     number("smoothness", smoothness, above=0)
 
-    def step(delay: jax.Array) -> jax.Array:
-        dtype = delay.dtype
-        full = jnp.asarray(step_size).astype(dtype)
-        curvature = jnp.asarray(smoothness).astype(dtype)
-        bounded = jnp.minimum(full, 1 / (4 * curvature * jnp.maximum(1, delay)))
-        return jnp.where(delay <= jnp.asarray(concurrency).astype(dtype), full, bounded)
+    def step(dtype: Any, *, delay: ArrayLike) -> jax.Array:
+        full, curvature, usual = in_dtype(dtype, step_size, smoothness, concurrency)
+        staleness = late(delay, dtype)
+        bounded = jnp.minimum(full, 1 / (4 * curvature * jnp.maximum(1, staleness)))
+        return jnp.where(staleness <= usual, full, bounded)
 
-    return _scaled_by_delay(step, 1.0)
+    return scaled_by(step)
+
+
+class AdaDelayState(NamedTuple):
+    """State of `scale_by_ada_delay`."""
+
+    updates_made: jax.Array  # int32[], saturating
+    last_step_size: jax.Array  # float[], gamma_t of the last update
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
+
+
+def scale_by_ada_delay(smoothness: ArrayLike, growth: ArrayLike) -> Transformation:
+    """AdaDelay: multiplies updates by 1 / (L + c sqrt(t + delay)), which count a delay as time.
+
+    For stochastic convex problems, where steps must diminish anyway. The scalar form: the paper's
+    practical form has a c of its own for every coordinate. Source: Sra et al. 2015, 1508.05003.
+
+    Args:
+        smoothness: L, the Lipschitz constant of the gradient, at least 0; not both 0.
+        growth: c, at least 0: about (noise of a gradient) / (distance to the optimum).
+
+    Example:
+        >>> rule = scale_by_ada_delay(1.0, 1.0)
+        >>> state = rule.init(jnp.float32(0.0))
+        >>> for delay in (0, 7):
+        ...     update, state = rule.update(jnp.float32(1.0), state, delay=delay)
+        ...     print(f"{update:.2f}")
+        0.50
+        0.25
+    """
+    number("smoothness", smoothness, least=0)
+    number("growth", growth, least=0)
+    if not is_traced([smoothness, growth]) and not (np.any(smoothness) or np.any(growth)):
+        raise ValueError("smoothness must be positive where growth is 0, got 0")
+
+    def init(params: optax.Params) -> AdaDelayState:
+        return AdaDelayState(jnp.zeros((), jnp.int32), jnp.zeros((), wide_dtype(params)))
+
+    def update(updates: optax.Updates, state: AdaDelayState, *, delay: ArrayLike) -> Updated:
+        dtype = state.last_step_size.dtype
+        count = jnp.asarray(optax.safe_increment(state.updates_made))
+        root = jnp.sqrt(count.astype(dtype) + late(delay, dtype))
+        curvature, slope = in_dtype(dtype, smoothness, growth)
+        step = 1 / (curvature + slope * root)
+        return scale_tree(updates, step), AdaDelayState(count, step)
+
+    return transformation(init, update)
+
+
+class StageDelayState(NamedTuple):
+    """State of `scale_by_stage_delay`."""
+
+    annealing_updates: jax.Array  # int32[], updates made, saturating
+
+
+def scale_by_stage_delay(stage_delay: Any, anneal_updates: ArrayLike) -> Transformation:
+    """PipeMare: multiplies every leaf by max(1, its delay)^-(1 - min(k / K, 1)).
+
+    For pipelines, where every stage of a network has a delay of its own. Goes in front of or behind
+    the optimizer, as `scale_by_staleness`. Source: Yang et al. 2019, arXiv 1910.05124, technique 1;
+    the other one predicts the weights of the backward pass, which a transformation cannot do.
+
+    Args:
+        stage_delay: Delays in updates, at least 0: one number, or a tree of numbers that is a
+            prefix of the tree of parameters.
+        anneal_updates: K, updates until the factor is 1, at least 1.
+
+    Example:
+        >>> rule = scale_by_stage_delay({"first": 4, "last": 0}, anneal_updates=2)
+        >>> grads = {"first": jnp.float32(8.0), "last": jnp.float32(8.0)}
+        >>> state = rule.init(grads)
+        >>> for _ in range(2):
+        ...     updates, state = rule.update(grads, state)
+        ...     print(float(updates["first"]), float(updates["last"]))
+        2.0 8.0
+        4.0 8.0
+    """
+    if not jax.tree.leaves(stage_delay):
+        raise ValueError(f"stage_delay must be a number or a tree of numbers, got {stage_delay!r}")
+    for delay in jax.tree.leaves(stage_delay):
+        number("stage_delay", delay, least=0)
+    number("anneal_updates", anneal_updates, least=1, integer=True)
+
+    def init(params: optax.Params) -> StageDelayState:
+        leaf_delays(stage_delay, params)
+        return StageDelayState(jnp.zeros((), jnp.int32))
+
+    def update(updates: optax.Updates, state: StageDelayState) -> Updated:
+        dtype = wide_dtype(updates)
+        made, whole = in_dtype(dtype, state.annealing_updates, anneal_updates)
+        power = 1 - jnp.minimum(made / whole, 1)
+
+        def scaled(leaf: Any, delay: Any) -> Any:
+            return scale_tree(leaf, jnp.maximum(1, jnp.asarray(delay, dtype)) ** -power)
+
+        updates = jax.tree.map(scaled, updates, leaf_delays(stage_delay, updates))
+        count = jnp.asarray(optax.safe_increment(state.annealing_updates))
+        return updates, StageDelayState(count)
+
+    return transformation(init, update)
+
+
+def clip_by_delay(max_norm: ArrayLike, weight: DelayWeight | None = None) -> Transformation:
+    """Scales updates down to a global norm of at most max_norm * weight(delay).
+
+    The norm is that of the whole tree, as in `optax.clip_by_global_norm`. This library's
+    combination of two usual remedies; it is not taken from a paper.
+
+    Args:
+        max_norm: Largest norm for a delay of 0, positive.
+        weight: Function of the delay, such as `inverse_delay()`; None: (delay + 1)^-1/2.
+
+    Example:
+        >>> rule = clip_by_delay(10.0)
+        >>> grad = jnp.array([6.0, 8.0])
+        >>> for delay in (0, 3):
+        ...     print(rule.update(grad, rule.init(grad), delay=delay)[0].tolist())
+        [6.0, 8.0]
+        [3.0, 4.0]
+    """
+    number("max_norm", max_norm, above=0, finite=False)
+    weight = polynomial_delay(0.5) if weight is None else delay_weight("weight", weight)
+
+    def clipped(updates: optax.Updates, *, delay: ArrayLike) -> optax.Updates:
+        dtype = wide_dtype(updates)
+        bound = jnp.asarray(max_norm, dtype) * weight(late(delay, dtype))
+        norm = optax.tree.norm(jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), updates))
+        factor = jnp.where(norm > bound, bound / jnp.where(norm > 0, norm, 1), 1)
+        return scale_tree(updates, factor.astype(dtype))
+
+    return stateless(clipped)
+
+
+def worst_case(step_size: ArrayLike, max_delay: ArrayLike) -> Transformation:
+    """Multiplies updates by gamma' / (max_delay + 1), the largest safe constant.
+
+    The largest that keeps gamma_k <= gamma' - window_k, the condition of `scale_by_adaptive_1`.
+    With `max_delay=0` it is a plain constant step that `proximal` can read.
+
+    Args:
+        step_size: gamma' = h / L with h in (0, 1).
+        max_delay: Longest delay of the run, at least 0, in updates.
+
+    Example:
+        >>> print(worst_case(1.0, max_delay=4).init(jnp.float32(0.0)).last_step_size)
+        0.2
+    """
+    return _constant(step_size, max_delay, 1.0)
+
+
+def sun(step_size: ArrayLike, max_delay: ArrayLike) -> Transformation:
+    """Multiplies updates by gamma' / (max_delay + 1/2), with which papers on delays compare.
+
+    With `max_delay=0` this is 2 gamma', twice what `scale_by_adaptive_1` could ever take.
+
+    Args:
+        step_size, max_delay: As for `worst_case`.
+
+    Example:
+        >>> print(sun(1.0, max_delay=2).init(jnp.float32(0.0)).last_step_size)
+        0.4
+    """
+    return _constant(step_size, max_delay, 0.5)
+
+
+def _constant(step_size: ArrayLike, max_delay: ArrayLike, offset: float) -> Transformation:
+    number("step_size", step_size, above=0)
+    number("max_delay", max_delay, least=0)
+
+    def step(dtype: Any) -> jax.Array:
+        size, longest = in_dtype(dtype, step_size, max_delay)
+        return size / (longest + offset)
+
+    return scaled_by(step)
+
+
+def davis(
+    block_smoothness: ArrayLike,
+    across_smoothness: ArrayLike,
+    *,
+    n_blocks: ArrayLike,
+    max_delay: ArrayLike,
+    safety: ArrayLike = 0.99,
+) -> Transformation:
+    """Multiplies updates by h / (L_block + 2 L_across max_delay / sqrt(m)), for block descent.
+
+    In the line of Davis 2016: two writes seldom meet in one block, so that the delay counts only by
+    its share of sqrt(m). From memory of the literature; here it serves as a rival only.
+
+    Args:
+        block_smoothness: L_block, largest Lipschitz constant of a block's gradient along it.
+        across_smoothness: L_across, of the whole gradient along one block, at least 0.
+        n_blocks: m, at least 1.
+        max_delay: Longest delay of the run, at least 0, in updates.
+        safety: The share h, in (0, 1].
+
+    Example:
+        >>> rule = davis(1.0, 2.0, n_blocks=16, max_delay=4, safety=1.0)
+        >>> print(rule.init(jnp.float32(0.0)).last_step_size)
+        0.2
+    """
+    number("block_smoothness", block_smoothness, above=0)
+    number("across_smoothness", across_smoothness, least=0)
+    number("n_blocks", n_blocks, least=1)
+    number("max_delay", max_delay, least=0)
+    number("safety", safety, above=0, most=1)
+
+    def step(dtype: Any) -> jax.Array:
+        within, across, blocks, longest, share = in_dtype(
+            dtype, block_smoothness, across_smoothness, n_blocks, max_delay, safety
+        )
+        return share / (within + 2 * across * longest / jnp.sqrt(blocks))
+
+    return scaled_by(step)

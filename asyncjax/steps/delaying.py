@@ -21,9 +21,8 @@ from jax.typing import ArrayLike
 from asyncjax.buffers.arguments import is_traced, like
 from asyncjax.buffers.rows import empty_rows, one_row, put_rows
 from asyncjax.checks import flag, one_key, whole, within
-from asyncjax.steps.arguments import number, optimizer
-from asyncjax.steps.delays import leaf_delays
-from asyncjax.steps.transformation import transformation
+from asyncjax.steps.arguments import leaf_delays, number, optimizer
+from asyncjax.steps.transformation import Transformation, Updated, transformation
 
 _SLACK = 1e-4  # of a sum of probabilities, which may be rounded
 
@@ -47,12 +46,11 @@ def delay_gradients(
     key: jax.Array | None = None,
     probabilities: ArrayLike | None = None,
     keep_params: bool | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Returns every gradient `delay` updates after it was given.
 
-    Constant: the first `delay` updates are zeros, since nothing has arrived yet. That is not the
-    same as repeating the first gradient, and adam behind it counts the zeros in its bias
-    correction. `delay=0` is the identity. By leaf: the same with a delay for each leaf. Drawn (with
+    Constant: the first `delay` updates are zeros, since nothing has arrived yet; adam behind it
+    counts them in its bias correction. By leaf: the same with a delay for each leaf. Drawn (with
     `key`): update k returns the gradient of update k - d, d drawn from 0 .. min(delay, k): some
     gradients come twice, some never, and none is a zero.
 
@@ -71,21 +69,8 @@ def delay_gradients(
             them, which are integers; None: all equal. In the first updates what is too long for k
             counts as k.
         keep_params: Whether parameters wait with their gradients and are handed to `inner` as
-            `read_params`; this costs as much memory again. None: if `inner` asks for them, which is
-            found out in `init` by its signature or, for a chain, by tracing it once; to be said
-            where `inner` also needs extras that this library does not know.
-
-    Returns:
-        A transformation; the longest delay + 1 gradients wait, in the dtypes of the parameters, and
-        as many models where parameters are kept.
-
-    Raises:
-        TypeError: If a delay is not an integer, `inner` no transformation, or `key` not one typed
-            key.
-        ValueError: If a delay is negative, delays by leaf do not fit the parameters or come with a
-            key, or `probabilities` come without a key, in a wrong number, negative, or with a wrong
-            sum; in `update`, if the updates are not like the parameters, or parameters are kept and
-            none are given.
+            `read_params`; this costs as much memory again. None: if `inner` asks for them, by its
+            signature or when it is traced; to be said where it needs extras unknown here.
 
     Example:
         >>> late = delay_gradients(2)
@@ -97,18 +82,6 @@ def delay_gradients(
         0.0
         1.0
         2.0
-
-        Any loop with delays drawn from 0 .. 8, and steps that adapt to them:
-
-        >>> from asyncjax.steps import delay_adaptive_sgd
-        >>> optimizer = delay_gradients(8, delay_adaptive_sgd(0.5), key=jax.random.key(0))
-        >>> params = jnp.array([1.0, -2.0])
-        >>> state = optimizer.init(params)
-        >>> for _ in range(150):
-        ...     updates, state = optimizer.update(params, state, params)  # gradient of ||x||^2 / 2
-        ...     params = optax.apply_updates(params, updates)
-        >>> bool(jnp.abs(params).max() < 1e-3)
-        True
     """
     _check(delay, key, probabilities)
     keep_params = None if keep_params is None else flag("keep_params", keep_params)
@@ -118,120 +91,75 @@ def delay_gradients(
     def init(params: optax.Params) -> DelayGradientsState:
         longest = max(whole("delay", one, 0) for one in jax.tree.leaves(delay))
         leaf_delays(delay, params)
+        rows = longest + 1 if longest else 0
         keeps = _asks_for_read_params(chosen, params) if keep_params is None else keep_params
-        return DelayGradientsState(
-            queued_gradients=empty_rows(params, longest + 1 if longest else 0),
-            queue_row=jnp.zeros((), jnp.int32),
-            gradients_given=jnp.zeros((), jnp.int32),
-            delay_key=None if key is None else jax.random.fold_in(key, 0),
-            delayed_inner_state=wrapped.init(params),
-            queued_params=empty_rows(params, longest + 1 if longest else 0) if keeps else None,
-        )
+        models = empty_rows(params, rows) if keeps else None
+        row, given = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        first_key = None if key is None else jax.random.fold_in(key, 0)
+        queue, inner_state = empty_rows(params, rows), wrapped.init(params)
+        return DelayGradientsState(queue, row, given, first_key, inner_state, models)
 
     def update(
-        updates: optax.Updates,
-        state: DelayGradientsState,
-        *,
-        params: optax.Params | None = None,
-        **extra: Any,
-    ) -> tuple[optax.Updates, DelayGradientsState]:
+        updates: Any, state: DelayGradientsState, *, params: Any = None, **extra: Any
+    ) -> Updated:
         extra.pop("delay", None)
-        next_key, served = state.delay_key, delay
+        next_key, served, given = state.delay_key, delay, state.gradients_given
         if next_key is not None:
             next_key, draw_key = jax.random.split(next_key)
-            drawn = _draw(draw_key, delay, probabilities)
-            served = jnp.minimum(drawn, state.gradients_given)
+            served = jnp.minimum(_draw(draw_key, delay, probabilities), given)
         longest = jnp.max(jnp.stack([jnp.asarray(one) for one in jax.tree.leaves(served)]))
-        arrived, queued, row = _pass_through(updates, state, served)
+        queue = state.queued_gradients
+        arrived, queued = _exchanged("updates", updates, queue, state, served, zeros=True)
         if (models := state.queued_params) is not None:
-            extra["read_params"], models = _read_params(params, state, served, extra)
+            name = "read_params" if "read_params" in extra else "params"
+            read = extra.get("read_params", params)
+            if read is None:
+                raise ValueError("params must be given to the update of delay_gradients, got None")
+            extra["read_params"], models = _exchanged(name, read, models, state, served)
         moved, inner_state = wrapped.update(
             arrived,
             state.delayed_inner_state,
             params,
-            delay=jnp.minimum(longest, state.gradients_given).astype(jnp.int32),
+            delay=jnp.minimum(longest, given).astype(jnp.int32),
             **extra,
         )
-        return moved, DelayGradientsState(
-            queued_gradients=queued,
-            queue_row=row,
-            gradients_given=jnp.asarray(optax.safe_increment(state.gradients_given)),
-            delay_key=next_key,
-            delayed_inner_state=inner_state,
-            queued_params=models,
-        )
+        rows = [leaf.shape[0] for leaf in jax.tree.leaves(queued)]
+        row = (state.queue_row + 1) % rows[0] if rows and rows[0] else state.queue_row
+        given = jnp.asarray(optax.safe_increment(given))
+        return moved, DelayGradientsState(queued, row, given, next_key, inner_state, models)
 
     return transformation(init, update)
 
 
-def _pass_through(
-    updates: optax.Updates, state: DelayGradientsState, served: Any
-) -> tuple[optax.Updates, optax.Updates, jax.Array]:
-    """Puts the new gradients into the queue and takes the late ones out."""
-    like("updates", updates, one_row(state.queued_gradients), "the parameters that init got")
-    queues = jax.tree.leaves(state.queued_gradients)
-    rows = queues[0].shape[0] if queues else 0
+def _exchanged(
+    name: str, tree: Any, queue: Any, state: DelayGradientsState, served: Any, zeros: bool = False
+) -> tuple[Any, Any]:
+    """Puts a tree into its queue and takes the late one out; before the first: it, or zeros."""
+    like(name, tree, one_row(queue), "the parameters that init got")
+    leaves, given, row = jax.tree.leaves(queue), state.gradients_given, state.queue_row
+    rows = leaves[0].shape[0] if leaves else 0
     if not rows:
-        return updates, state.queued_gradients, state.queue_row
-    row = state.queue_row
-    queued = put_rows(state.queued_gradients, row, updates)
+        return tree, queue
+    queue = put_rows(queue, row, tree)
 
     def take(queue: jax.Array, leaf: Any, late: Any) -> jax.Array:
-        oldest = queue[(row - jnp.asarray(late)) % rows].astype(jnp.result_type(leaf))
-        return jnp.where(late <= state.gradients_given, oldest, jnp.zeros_like(oldest))
+        age = jnp.minimum(jnp.asarray(late), given)
+        oldest = queue[(row - age) % rows].astype(jnp.result_type(leaf))
+        return jnp.where(late <= given, oldest, jnp.zeros_like(oldest)) if zeros else oldest
 
-    arrived = jax.tree.map(take, queued, updates, leaf_delays(served, updates))
-    return arrived, queued, (row + 1) % rows
-
-
-def _read_params(
-    params: optax.Params | None, state: DelayGradientsState, served: Any, extra: dict[str, Any]
-) -> tuple[optax.Params, optax.Params]:
-    """Puts the parameters of the new gradients into their queue and takes those of the late out."""
-    given = extra.get("read_params", params)
-    if given is None:
-        raise ValueError("params must be given to the update of delay_gradients, got None")
-    name = "read_params" if "read_params" in extra else "params"
-    kept: Any = state.queued_params
-    like(name, given, one_row(kept), "the parameters that init got")
-    queues = jax.tree.leaves(kept)
-    rows, row = queues[0].shape[0] if queues else 0, state.queue_row
-    if not rows:
-        return given, kept
-    queued = put_rows(kept, row, given)
-
-    def take(queue: jax.Array, leaf: Any, late: Any) -> jax.Array:
-        age = jnp.minimum(jnp.asarray(late), state.gradients_given)
-        return queue[(row - age) % rows].astype(jnp.result_type(leaf))
-
-    return jax.tree.map(take, queued, given, leaf_delays(served, given)), queued
+    return jax.tree.map(take, queue, tree, leaf_delays(served, tree)), queue
 
 
 def _asks_for_read_params(inner: optax.GradientTransformation, params: optax.Params) -> bool:
-    """Whether an update misses `read_params`: by its signature, or when it is traced without.
-
-    Example:
-        >>> from asyncjax.steps import compensate_delay
-        >>> chain = optax.chain(compensate_delay(0.1), optax.sgd(0.5))
-        >>> _asks_for_read_params(chain, jnp.zeros(2)), _asks_for_read_params(optax.sgd(0.5), 0.0)
-        (True, False)
-    """
+    """Whether an update misses `read_params`: by its signature, or when it is traced without."""
     if "read_params" in inspect.signature(inner.update).parameters:
         return True
     wrapped = optax.with_extra_args_support(inner)
-    scalars = {name: 0 for name in ("delay", "worker", "block", "job")}
+    extra = dict.fromkeys(("delay", "worker", "block", "job"), 0)
 
     def once(params: optax.Params) -> Any:
-        key, time = jax.random.key(0), jnp.float32(1)
-        return wrapped.update(
-            params,
-            wrapped.init(params),
-            params,
-            key=key,
-            time=time,
-            worker_params=params,
-            **scalars,
-        )
+        more = {"key": jax.random.key(0), "time": jnp.float32(1), "worker_params": params}
+        return wrapped.update(params, wrapped.init(params), params, **extra, **more)
 
     try:
         jax.eval_shape(once, params)
@@ -253,9 +181,9 @@ def _check(delay: Any, key: Any, probabilities: Any) -> None:
         raise ValueError(f"delay must be an integer or a tree of integers, got {delay!r}")
     for one in leaves:
         number("delay", one, least=0, integer=True)
-    if key is not None and leaves[0] is not delay:
-        raise ValueError(f"delay must be one integer, the longest, with a key, got {delay!r}")
     if key is not None:
+        if leaves[0] is not delay:
+            raise ValueError(f"delay must be one integer, the longest, with a key, got {delay!r}")
         one_key("key", key)
     if probabilities is None:
         return

@@ -3,10 +3,9 @@ r"""Complete optimizers from a step-size rule: plain, proximal, aggregated.
     descent      x <- prox_{gamma R}(x - gamma g)
     aggregated   g[w] <- gradient of worker w;    x <- prox_{gamma R}(x - gamma (1/n) sum_i g[i])
 
-gamma is what the rule leaves in `last_step_size`; behind `aggregated` the rule sees the age of the
-oldest row. With Adaptive 1 these are `delay_adaptive_sgd` and `piag`, proximal incremental
-aggregated gradient (Wu, Magnússon, Feyzmahdavian and Johansson 2022, arXiv 2202.08550); with `sun`
-or `worst_case`, what they are compared with.
+gamma is what the rule leaves in `last_step_size`. With Adaptive 1 these are `delay_adaptive_sgd`
+and `piag`, proximal incremental aggregated gradient (Wu, Magnússon, Feyzmahdavian, Johansson 2022,
+"Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550). All flip the sign.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.steps.adaptive import scale_by_adaptive_1
-from asyncjax.steps.aggregation import average_workers
 from asyncjax.steps.arguments import optimizer
 from asyncjax.steps.proximal import Prox, proximal
-from asyncjax.steps.table_age import oldest_delay
+from asyncjax.steps.transformation import Transformation
+from asyncjax.steps.worker_tables import average_workers, oldest_delay
 
 
-def descent(
-    rule: optax.GradientTransformation, *, prox: Prox | None = None
-) -> optax.GradientTransformationExtraArgs:
+def descent(rule: optax.GradientTransformation, *, prox: Prox | None = None) -> Transformation:
     """Gradient descent, or proximal gradient descent, with the step sizes of a rule.
 
     Args:
@@ -31,22 +28,14 @@ def descent(
             one with the field `last_step_size` in its state.
         prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
 
-    Returns:
-        A complete optimizer: the sign is flipped. It needs the extras that the rule needs.
-
-    Raises:
-        TypeError: If `rule` is no transformation, or `prox` not a function.
-        ValueError: With `prox`, in `init`, if the state of `rule` has no `last_step_size`.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax.steps import box, sun
         >>> optimizer = descent(sun(1.0, max_delay=2), prox=box(0.0, 1.0))
         >>> params = jnp.array([0.5, 0.5])
-        >>> grads = jnp.array([2.0, 0.5])
-        >>> updates, _ = optimizer.update(grads, optimizer.init(params), params)
-        >>> [f"{entry:.2f}" for entry in params + updates]
-        ['0.00', '0.30']
+        >>> updates, _ = optimizer.update(4.0 * params, optimizer.init(params), params)
+        >>> (params + updates).tolist()
+        [0.0, 0.0]
     """
     step = optax.with_extra_args_support(optax.chain(optimizer("rule", rule), optax.scale(-1.0)))
     return step if prox is None else proximal(step, prox)
@@ -58,26 +47,17 @@ def aggregated(
     *,
     initial: optax.Updates | None = None,
     prox: Prox | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Proximal incremental aggregated gradient with the step sizes of any rule.
 
     Every `update` needs the extras `delay` and `worker` of the gradient that arrived; the rule gets
     the age of the oldest row of the table as its `delay`.
 
     Args:
-        rule: A transformation that only rescales, such as `scale_by_adaptive_2(0.5)`; with `prox`,
-            one with the field `last_step_size` in its state.
+        rule: As for `descent`.
         n_workers: Number of workers n, at least 1.
         initial: First rows of the table, with a leading axis n; zeros by default.
-        prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
-
-    Returns:
-        A complete optimizer whose state has the fields `row_ages` and `last_table_delay`.
-
-    Raises:
-        TypeError: If `rule` is no transformation, `n_workers` not an integer, or `prox` not a
-            function.
-        ValueError: If `n_workers` is below 1, or `initial` has another leading axis.
+        prox: As for `descent`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -88,9 +68,6 @@ def aggregated(
         >>> update, state = optimizer.update(jnp.float32(4.0), state, params, delay=0, worker=1)
         >>> float(update), int(state.last_table_delay)
         (-2.0, 0)
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     rule = optimizer("rule", rule)
     step = optax.chain(average_workers(n_workers, initial), rule, optax.scale(-1.0))
@@ -99,23 +76,14 @@ def aggregated(
 
 def delay_adaptive_sgd(
     step_size: ArrayLike, alpha: ArrayLike = 0.9, max_delay: int = 4096, *, prox: Prox | None = None
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Gradient descent with the step sizes Adaptive 1, for gradients that come late.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extra `delay`. For other
-    rules see `descent`.
+    Every `update` needs the extra `delay`. For other rules see `descent`.
 
     Args:
-        step_size: gamma', as for `scale_by_adaptive_1`.
-        alpha: Share of the free room that a step takes, in (0, 1].
-        max_delay: Longest delay that is served, in updates.
-        prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
-
-    Returns:
-        An optimizer whose state has the fields `last_step_size` and `delay_overflows`.
-
-    Raises:
-        ValueError: If a number is out of range.
+        step_size, alpha, max_delay: As for `scale_by_adaptive_1`.
+        prox: As for `descent`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -125,9 +93,6 @@ def delay_adaptive_sgd(
         >>> update, state = optimizer.update(params, state, params, delay=0)
         >>> print(f"{update:.2f}")
         -0.45
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
     return descent(scale_by_adaptive_1(step_size, alpha, max_delay), prox=prox)
 
@@ -140,52 +105,25 @@ def piag(
     max_delay: int = 4096,
     initial: optax.Updates | None = None,
     prox: Prox | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Proximal incremental aggregated gradient with the step sizes Adaptive 1.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extras `delay` and `worker`
-    of the gradient that arrived; the age of the oldest row, which the step size depends on, is
-    found from them. For other rules see `aggregated`.
+    Every `update` needs the extras `delay` and `worker`. For other rules see `aggregated`.
 
     Args:
         step_size: gamma' = h / L with h in (0, 1) and L the root mean square of the workers'
             Lipschitz constants.
-        n_workers: Number of workers n, at least 1.
         alpha: Share of the free room that a step takes, in (0, 1].
         max_delay: Longest age of a row that is served, in updates; about twice the longest delay.
-        initial: First rows of the table, with a leading axis n; zeros by default.
-        prox: Proximal operator of a regularizer, such as `l1(1e-3)`; it needs `params` in `update`.
-
-    Returns:
-        An optimizer whose state has the fields `last_step_size`, `delay_overflows`, `row_ages` and
-        `last_table_delay`.
-
-    Raises:
-        TypeError: If a count is not an integer.
-        ValueError: If a number is out of range.
-
-    Note:
-        The paper starts from a table full of the gradients at the first parameters: pass them as
-        `initial`. From zeros, the first n updates see the mean of the rows delivered so far.
+        n_workers, initial, prox: As for `aggregated`; the paper starts from the gradients at the
+            first parameters.
 
     Example:
-        Two workers whose losses (x - 1)^2 / 2 and (x - 3)^2 / 2 have their mean's minimum at 2:
-
         >>> import jax.numpy as jnp
-        >>> optimizer = piag(0.9, n_workers=2, max_delay=16)
-        >>> params = read = jnp.float32(0.0)
-        >>> state = optimizer.init(params)
-        >>> for k in range(100):
-        ...     worker, target = k % 2, (1.0, 3.0)[k % 2]
-        ...     updates, state = optimizer.update(
-        ...         read - target, state, params, delay=min(k, 1), worker=worker
-        ...     )
-        ...     read, params = params, optax.apply_updates(params, updates)
-        >>> print(f"{params:.3f}")
-        2.000
-
-    Reference:
-        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+        >>> optimizer = piag(1.0, n_workers=2, alpha=0.5, max_delay=16)
+        >>> state = optimizer.init(jnp.float32(0.0))
+        >>> float(optimizer.update(jnp.float32(4.0), state, delay=0, worker=1)[0])
+        -1.0
     """
     rule = scale_by_adaptive_1(step_size, alpha, max_delay)
     return aggregated(rule, n_workers, initial=initial, prox=prox)

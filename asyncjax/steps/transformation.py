@@ -26,7 +26,10 @@ import optax
 
 from asyncjax.buffers.arguments import numbers, of_kind
 from asyncjax.steps.arguments import COUNTED, invalid
-from asyncjax.steps.scaling import scale_tree, wide_dtype
+from asyncjax.steps.trees import scale_tree, wide_dtype
+
+Transformation = optax.GradientTransformationExtraArgs
+Updated = tuple[optax.Updates, Any]  # what an update returns: the updates and the new state
 
 # While `worker_tables` looks: whose tables they are, and how many workers have a row
 _TABLES: ContextVar[list[tuple[str, int]] | None] = ContextVar("tables", default=None)
@@ -40,8 +43,7 @@ class StepSizeState(NamedTuple):
         invalid_extras: int32[], traced extras out of range so far; None for a rule that needs none.
     """
 
-    last_step_size: jax.Array  # float[], gamma_k of the last update; float32 or wider
-    # int32[], traced extras out of range so far; None for a rule that needs none
+    last_step_size: jax.Array
     invalid_extras: jax.Array | None = None
 
 
@@ -52,7 +54,7 @@ class ExtrasState(NamedTuple):
         invalid_extras: int32[], so many so far; None: not counted.
     """
 
-    invalid_extras: jax.Array | None = None  # int32[]
+    invalid_extras: jax.Array | None = None
 
 
 def transformation(
@@ -61,8 +63,10 @@ def transformation(
     *,
     kind: type | tuple[type, ...] | None = None,
     n_workers: Callable[[Any], int | None] | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Makes an optax transformation of `init` and `update(updates, state, *, extras)`.
+
+    What is made swallows every keyword that `update` does not name.
 
     Args:
         init: `(params) -> state`.
@@ -71,9 +75,6 @@ def transformation(
         kind: The class of the state, or classes; None: what `update` says that it is.
         n_workers: `(state) -> n`, how many workers there are, where `worker` is needed; None: not
             known.
-
-    Returns:
-        The transformation; its update swallows every keyword that `update` does not name.
 
     Example:
         >>> def update(updates, state, *, delay):
@@ -98,7 +99,7 @@ def transformation(
 
     def complete(
         updates: optax.Updates, state: Any, params: optax.Params | None = None, **extra: Any
-    ) -> tuple[optax.Updates, Any]:
+    ) -> Updated:
         numbers("updates", updates)
         if kind is not None:
             of_kind("state", state, kind)
@@ -119,13 +120,13 @@ def transformation(
     shown = [one for name, one in keywords.items() if name != "params"]
     outer = list(inspect.signature(complete).parameters.values())
     complete.__signature__ = inspect.Signature([*outer[:3], *shown, outer[3]])  # pyright: ignore[reportFunctionMemberAccess]
-    return optax.GradientTransformationExtraArgs(started, complete)
+    return Transformation(started, complete)
 
 
 def worker_tables(
     rule: optax.GradientTransformation, params: optax.Params
 ) -> list[tuple[str, int]]:
-    """The tables by worker of a rule and of all rules inside it: whose, and for how many workers.
+    """Returns the tables by worker of a rule and of all inside it: whose, for how many workers.
 
     Nothing is computed: the state is begun in the abstract, and each rule that has `n_workers`
     tells how many it is made for. Rules that are not made by `transformation` tell nothing.
@@ -133,9 +134,6 @@ def worker_tables(
     Args:
         rule: An optax transformation, such as a chain.
         params: A model that it may be of.
-
-    Returns:
-        A pair for each table.
 
     Example:
         >>> def halved(updates, *, worker):
@@ -155,7 +153,7 @@ def worker_tables(
 
 def stateless(
     change: Callable[..., optax.Updates], *, n_workers: Callable[[Any], int | None] | None = None
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """Makes a transformation that remembers nothing of `change(updates, *, extras) -> updates`.
 
     Its state is empty, or counts the extras out of range if `change` needs such; then an empty one
@@ -164,9 +162,6 @@ def stateless(
     Args:
         change: The formula; what it needs is a keyword without default.
         n_workers: As in `transformation`.
-
-    Returns:
-        The transformation.
 
     Example:
         >>> half = stateless(lambda updates, *, delay: updates / (1.0 + delay))
@@ -187,16 +182,13 @@ def stateless(
     return transformation(init, update, kind=kind, n_workers=n_workers)
 
 
-def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExtraArgs:
+def scaled_by(step: Callable[..., jax.Array]) -> Transformation:
     """Makes a transformation that multiplies by `step(dtype, *, extras)`, a scalar of that dtype.
 
     Its state has the field `last_step_size`, which is 0 at first if `step` needs an extra.
 
     Args:
         step: The step size; what it needs is a keyword without default.
-
-    Returns:
-        The transformation.
 
     Example:
         >>> half = scaled_by(lambda dtype: jnp.asarray(0.5, dtype))
@@ -210,9 +202,7 @@ def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExt
         return StepSizeState(jnp.zeros((), dtype) if _keywords(step) else step(dtype))
 
     @wraps(step)
-    def update(
-        updates: optax.Updates, state: StepSizeState, **extra: Any
-    ) -> tuple[optax.Updates, StepSizeState]:
+    def update(updates: optax.Updates, state: StepSizeState, **extra: Any) -> Updated:
         size = step(state.last_step_size.dtype, **extra)
         return scale_tree(updates, size), StepSizeState(size)
 

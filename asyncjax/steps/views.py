@@ -1,14 +1,13 @@
-r"""Views: what a worker is handed in place of the model, so that it computes where x will be.
+r"""Models that change hands: handed out ahead of x, or mixed into x when they come back.
 
-    handed out = x + reach * drift
-
+    look_ahead             handed out = x + reach * drift
     remember_update        drift = the last update of x
     distributed_nesterov   v_i <- beta v_i + g,   x <- x - eta v_i,   drift = -eta beta sum_j v_j
+    mix_models             x <- (1 - a_t) x + a_t x_worker,     a_t = mixing * weight(delay)
 
 With the last update as the drift, reach = beta is the look-ahead of Nesterov momentum, and reach =
-the delay to come is SpecTrain's weight prediction (Chen et al. 2018). The other drift is DANA-Zero
-(Hakimi et al. 2019): a momentum for every worker, and a model is handed out from where all of them
-will have carried it.
+the delay to come is SpecTrain's weight prediction. The other drift is DANA-Zero: a model is handed
+out from where the momenta of all workers will have carried it.
 """
 
 from __future__ import annotations
@@ -22,37 +21,23 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.buffers.arguments import like
+from asyncjax.buffers.rows import empty_rows
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import number
-from asyncjax.steps.delays import scalar_integer
-from asyncjax.steps.scaling import wide_dtype
-from asyncjax.steps.transformation import transformation
-
-
-class RememberUpdateState(NamedTuple):
-    """State of `remember_update`."""
-
-    drift: optax.Updates  # the last update, tree like the parameters
+from asyncjax.steps.arguments import delay_weight, late, number, scalar
+from asyncjax.steps.delay_functions import DelayWeight
+from asyncjax.steps.transformation import StepSizeState, Transformation, Updated, transformation
+from asyncjax.steps.trees import cast, in_dtype, map_unmasked, row_of, wide, wide_dtype, with_row
 
 
 def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Params]:
     """Returns the view `(params, opt_state) -> params + reach * drift`.
 
-    The drift stands in the optimizer's state: that of `remember_update` or `distributed_nesterov`.
-    For `simulation.Update(..., worker_params=...)`; a loop of one's own calls it after each update
-    and gives out what it returns.
+    The drift stands in the state of `remember_update` or `distributed_nesterov`. For
+    `simulation.Update(..., worker_params=...)`, or to be called after each update. Source: Chen,
+    Yang, Cheng 2018 (SpecTrain), arXiv 1809.02839: w - s eta v.
 
     Args:
-        reach: How many drifts ahead; with `remember_update` the momentum, for the look-ahead of
-            Nesterov, or the delay that is expected, in updates. 0 is the model itself.
-
-    Returns:
-        A function of the parameters and the optimizer's state; it raises a ValueError if there is
-        not one `drift` in the state.
-
-    Raises:
-        TypeError: If `reach` is not a number.
-        ValueError: If it is negative or not finite.
+        reach: How many drifts ahead, at least 0; 0 is the model itself.
 
     Example:
         >>> optimizer = optax.chain(optax.sgd(0.5), remember_update())
@@ -62,40 +47,37 @@ def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Pa
         >>> params = optax.apply_updates(params, updates)
         >>> float(params), float(view(params, state))
         (2.5, 1.5)
-
-    Reference:
-        Chen, Yang, Cheng 2018, "Efficient and robust parallel DNN training through model
-        parallelism on multi-GPU platform" (SpecTrain), arXiv 1809.02839: w - s eta v.
     """
     number("reach", reach, least=0)
 
     def view(params: optax.Params, opt_state: Any) -> optax.Params:
-        found = [value for _, value in optax.tree.get_all_with_path(opt_state, "drift")]
-        if len(found) != 1:
+        drifts = [value for _, value in optax.tree.get_all_with_path(opt_state, "drift")]
+        if len(drifts) != 1:
             raise ValueError(
                 "opt_state must hold one drift for look_ahead, as that of"
                 " optax.chain(optimizer, steps.remember_update()) does,"
-                f" got {len(found)}"
+                f" got {len(drifts)}"
             )
 
-        def ahead(own: ArrayLike, drift: jax.Array) -> jax.Array:
-            own = jnp.asarray(own)
-            wide = jnp.promote_types(own.dtype, jnp.float32)
-            far = jnp.asarray(reach).astype(wide) * drift.astype(wide)
-            return (own.astype(wide) + far).astype(own.dtype)
+        def ahead(leaf: ArrayLike, drift: jax.Array) -> jax.Array:
+            now, far, change = in_dtype(wide(leaf), leaf, reach, drift)
+            return (now + far * change).astype(jnp.result_type(leaf))
 
-        return jax.tree.map(ahead, params, found[0])
+        return jax.tree.map(ahead, params, drifts[0])
 
     return view
 
 
-def remember_update() -> optax.GradientTransformationExtraArgs:
+class RememberUpdateState(NamedTuple):
+    """State of `remember_update`."""
+
+    drift: optax.Updates  # the last update, tree like the parameters
+
+
+def remember_update() -> Transformation:
     """Leaves updates as they are, and keeps the last one, for `look_ahead`.
 
-    Goes last in a chain, where the update is what is added to the parameters. It needs no extra.
-
-    Returns:
-        A transformation whose state has the field `drift`, a tree like the parameters; 0 at first.
+    Goes last in a chain.
 
     Example:
         >>> rule = remember_update()
@@ -104,19 +86,11 @@ def remember_update() -> optax.GradientTransformationExtraArgs:
         -0.5
     """
 
-    def init(params: optax.Params) -> RememberUpdateState:
-        return RememberUpdateState(optax.tree.zeros_like(params))
-
-    def update(
-        updates: optax.Updates, state: RememberUpdateState
-    ) -> tuple[optax.Updates, RememberUpdateState]:
+    def update(updates: optax.Updates, state: RememberUpdateState) -> Updated:
         like("updates", updates, state.drift, "the parameters that init got")
-        kept = jax.tree.map(
-            lambda old, new: jnp.asarray(new).astype(old.dtype), state.drift, updates
-        )
-        return updates, RememberUpdateState(kept)
+        return updates, RememberUpdateState(cast(updates, state.drift))
 
-    return transformation(init, update)
+    return transformation(lambda params: RememberUpdateState(optax.tree.zeros_like(params)), update)
 
 
 class DistributedNesterovState(NamedTuple):
@@ -130,28 +104,21 @@ class DistributedNesterovState(NamedTuple):
 
 def distributed_nesterov(
     learning_rate: ArrayLike, momentum: ArrayLike = 0.9, *, n_workers: int
-) -> optax.GradientTransformationExtraArgs:
+) -> Transformation:
     """DANA-Zero: a momentum for every worker; hand out models with the view `look_ahead()`.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extra `worker`. Before that
-    worker's next gradient arrives the others will move the model by about their momenta, so it
-    computes where these lead.
+    A complete optimizer: the sign is flipped. Every `update` needs the extra `worker`. Memory:
+    n + 2 models. Source: Hakimi, Barkai, Gabel, Schuster 2019, arXiv 1907.11612
+    (DANA-Zero).
 
     Args:
         learning_rate: eta, positive.
         momentum: beta, in [0, 1).
         n_workers: Number of workers n, at least 1.
 
-    Returns:
-        An optimizer whose state has the fields `momenta` and `drift`. Memory: n + 2 models.
-
-    Raises:
-        TypeError: If a number is of the wrong kind; in `update`, if `worker` is not an integer.
-        ValueError: If a number is out of range; in `update`, if `worker` is.
-
     Note:
-        The algorithm is given from memory of the paper. What it must hold was checked: with one
-        worker, the models handed out are those of `optax.sgd(eta, beta, nesterov=True)`.
+        From memory of the paper; checked: with one worker, the models handed out are those of
+        `optax.sgd(eta, beta, nesterov=True)`.
 
     Example:
         >>> rule, view = distributed_nesterov(1.0, 0.5, n_workers=2), look_ahead()
@@ -163,32 +130,21 @@ def distributed_nesterov(
         ...     print(float(params), float(view(params, state)))
         -1.0 -1.5
         -2.0 -3.0
-
-    Reference:
-        Hakimi, Barkai, Gabel, Schuster 2019, "Taming momentum in a distributed asynchronous
-        environment", arXiv 1907.11612 (DANA-Zero).
     """
     number("learning_rate", learning_rate, above=0)
     number("momentum", momentum, least=0, below=1)
     count = whole("n_workers", n_workers)
 
     def init(params: optax.Params) -> DistributedNesterovState:
-        rows = jax.tree.map(
-            lambda leaf: jnp.zeros((count, *jnp.shape(leaf)), jnp.result_type(leaf)), params
-        )
         zero = optax.tree.zeros_like(params)
-        return DistributedNesterovState(rows, zero, zero)
+        return DistributedNesterovState(empty_rows(params, count), zero, zero)
 
     def update(
         updates: optax.Updates, state: DistributedNesterovState, *, worker: ArrayLike
-    ) -> tuple[optax.Updates, DistributedNesterovState]:
+    ) -> Updated:
         like("updates", updates, state.total, "the parameters that init got")
-        dtype, worker = wide_dtype(updates), scalar_integer("worker", worker)
-        rate, decay = (jnp.asarray(one).astype(dtype) for one in (learning_rate, momentum))
-        old = jax.tree.map(
-            lambda rows: rows.at[worker].get(mode="clip", wrap_negative_indices=False),
-            state.momenta,
-        )
+        dtype, worker = wide_dtype(updates), scalar("worker", worker)
+        rate, decay = in_dtype(dtype, learning_rate, momentum)
 
         def aged(before: jax.Array, grad: ArrayLike) -> jax.Array:
             fresh = jnp.asarray(grad).astype(dtype)
@@ -198,18 +154,87 @@ def distributed_nesterov(
             change = after.astype(dtype) - before.astype(dtype)
             return (total.astype(dtype) + change).astype(total.dtype)
 
-        def times(factor: jax.Array, leaf: jax.Array) -> jax.Array:
-            return (-factor * leaf.astype(dtype)).astype(leaf.dtype)
+        def times(factor: jax.Array, tree: optax.Updates) -> optax.Updates:
+            return jax.tree.map(
+                lambda leaf: (-factor * leaf.astype(dtype)).astype(leaf.dtype), tree
+            )
 
+        old = row_of(state.momenta, worker)
         new = jax.tree.map(aged, old, updates)
-        rows = jax.tree.map(
-            lambda rows, row: rows.at[worker].set(row, mode="drop", wrap_negative_indices=False),
-            state.momenta,
-            new,
-        )
+        rows = with_row(state.momenta, worker, new)
         total = jax.tree.map(summed, state.total, new, old)
-        drift = jax.tree.map(lambda leaf: times(rate * decay, leaf), total)
-        moves = jax.tree.map(lambda leaf: times(rate, leaf), new)
-        return moves, DistributedNesterovState(rows, total, drift)
+        return times(rate, new), DistributedNesterovState(rows, total, times(rate * decay, total))
 
     return transformation(init, update, n_workers=lambda state: count)
+
+
+def mix_models(
+    mixing: ArrayLike = 0.6,
+    weight: DelayWeight | None = None,
+    *,
+    local_scale: ArrayLike | None = None,
+) -> Transformation:
+    """FedAsync: moves the parameters towards the worker's, the less the later these come.
+
+    It is no rescaled gradient: what the server did meanwhile is mixed away too. A complete
+    optimizer. Every `update` needs `params` and the extra `delay`; and either the extra
+    `worker_params`, the model that the worker delivers, or `local_scale`, with which that model is
+    found from what the worker read: x_worker = read_params - local_scale * updates. Source: Xie,
+    Koyejo, Gupta 2019, arXiv 1903.03934.
+
+    Args:
+        mixing: a, in (0, 1].
+        weight: Function of the delay, such as `polynomial_delay(0.5)`; None: constant.
+        local_scale: How far a pseudo-gradient moved its worker; for `problems.local_steps(...,
+            n_steps=H, step_size=s)` it is H s. Then `read_params` is needed, not `worker_params`.
+
+    Example:
+        >>> from asyncjax.steps import polynomial_delay
+        >>> rule = mix_models(0.5, polynomial_delay(0.5))
+        >>> x, worker = jnp.float32(4.0), jnp.float32(0.0)
+        >>> state = rule.init(x)
+        >>> for delay in (0, 3):
+        ...     update, state = rule.update(x, state, x, delay=delay, worker_params=worker)
+        ...     print(float(x + update))
+        2.0
+        3.0
+    """
+    number("mixing", mixing, above=0, most=1)
+    if weight is not None:
+        delay_weight("weight", weight)
+    if local_scale is not None:
+        number("local_scale", local_scale, above=0)
+
+    def mix(params: optax.Params, delivered: Any, state: StepSizeState, delay: Any) -> Updated:
+        dtype = state.last_step_size.dtype
+        factor = 1 if weight is None else weight(late(delay, dtype))
+        share = (jnp.asarray(mixing).astype(dtype) * factor).astype(dtype)
+
+        def towards(ours: Any, theirs: Any) -> jax.Array:
+            here, there = in_dtype(dtype, ours, theirs)
+            return (share * (there - here)).astype(jnp.result_type(ours))
+
+        return map_unmasked(towards, params, delivered), StepSizeState(share)
+
+    def update_from_model(
+        updates: Any, state: StepSizeState, *, params: Any, delay: ArrayLike, worker_params: Any
+    ) -> Updated:
+        like("worker_params", worker_params, params, "params")
+        return mix(params, worker_params, state, delay)
+
+    def update_from_gradient(
+        updates: Any, state: StepSizeState, *, params: Any, delay: ArrayLike, read_params: Any
+    ) -> Updated:
+        like("params", params, updates, "the updates")
+        like("read_params", read_params, updates, "the updates")
+
+        def moved(grad: Any, read: Any) -> jax.Array:
+            start, scale, change = in_dtype(state.last_step_size.dtype, read, local_scale, grad)
+            return start - scale * change
+
+        return mix(params, map_unmasked(moved, updates, read_params), state, delay)
+
+    def init(params: optax.Params) -> StepSizeState:
+        return StepSizeState(jnp.zeros((), wide_dtype(params)))
+
+    return transformation(init, update_from_model if local_scale is None else update_from_gradient)

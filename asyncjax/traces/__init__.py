@@ -1,11 +1,9 @@
 """Traces: who delivers what, when, and how stale it is.
 
 `asynchronous` and `synchronous` make a trace of a clock and of rules: to whom jobs go (`dispatch`),
-what becomes of a gradient (`averages`, where it serves once, and `tables`), when a worker may start
-(`lead_at_most`). `from_delays` makes one of a log, `lasting` makes several that reach a horizon.
-`read_log` reads how long the jobs of real workers took, which is a `Log`. `summarize`, `validate`,
-`save` and `load` take any trace. A rule of one's own is a `Collection` (see `collection`) or a
-`Dispatch`; every rule is listed in `registry`.
+what becomes of a gradient (`collection_rules`, `gradient_tables`), when a worker may start
+(`lead_at_most`). A rule of one's own is a `Collection` (see `collection`) or a `Dispatch`; every
+rule is listed in `registry`.
 
 | name | what it is |
 |---|---|
@@ -29,11 +27,11 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 | `Collection`, `Dispatch` | what a rule of one's own is made of |
 """
 
-from asyncjax.traces.asynchronous import Rule, asynchronous
-from asyncjax.traces.buckets import every_bucket
+from asyncjax.traces.asynchronous import Rule, asynchronous, ata, mindflayer, ssp
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.collection_rules import (
     buffered,
+    every_bucket,
     immediately,
     malenia,
     rennala,
@@ -43,8 +41,11 @@ from asyncjax.traces.collection_rules import (
 )
 from asyncjax.traces.dispatch import (
     Dispatch,
+    fastest_quotas,
     given,
     lead_at_most,
+    learned_quotas,
+    quotas,
     shuffled,
     shuffled_once,
     to_deliverer,
@@ -52,13 +53,9 @@ from asyncjax.traces.dispatch import (
 )
 from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.gradient_tables import ringleader, table
-from asyncjax.traces.horizon import lasting
-from asyncjax.traces.learned import learned_quotas
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.logs import from_delays
-from asyncjax.traces.named_rules import ata, mindflayer, ssp
-from asyncjax.traces.progress import Progress
-from asyncjax.traces.quotas import fastest_quotas, quotas
+from asyncjax.traces.progress import Progress, lasting
 from asyncjax.traces.reading import read_log
 from asyncjax.traces.server import Service
 from asyncjax.traces.storage import load, save

@@ -1,51 +1,67 @@
 """Traces of streams: where who arrives when does not depend on what the server does with it.
 
-A rule that answers the deliverer at once, and stops no job, changes no time. So all arrivals can be
-found first, in whole arrays, and judged afterwards. With s(e) the arrival in whose answer the job
-of arrival e read its model, and a(e) the version that arrival e leaves behind,
+A rule that answers the deliverer at once (`to_deliverer`), and stops no job, changes no time. So
+all arrivals can be found first, in whole arrays, and judged afterwards, millions a second. With
+s(e) the arrival in whose answer the job of arrival e read its model, and a(e) the version that
+arrival e leaves behind,
 
     read_version(e) = a(s(e)),    0 for the jobs of time 0
 
 A rule that steps at every b-th arrival is a formula, a(e) = floor((e + 1) / b); others are asked
 one arrival at a time, in order, with no heap and no queue in between.
 
-With `to_deliverer`, where no job is held back or given up, a worker begins its next job when it has
-done one: it finishes jobs at the cumulative sums of its durations, so
+`Renewals`: a worker begins its next job when the one before is done or given up, so it ends jobs at
+the cumulative sums of its durations, cut at the timeout. Where none is given up, s(e) is the same
+worker's previous arrival. At one instant arrivals come first, then jobs that are given up, each by
+worker. The model of a job that begins in place of one given up is that of the last arrival before:
+where a rule's workers keep their model, it is that of the job that was given up.
 
-    arrivals     = all finish times, sorted by (time, worker),
-    s(e)         = the same worker's previous arrival (none for its first job),
+`Gated`: behind a gate `lead_at_most(s)` (stale synchronous parallel), let F(i, k) be when worker i
+delivers its k-th job, k = 1, 2, ..., and S(m) when all have delivered m jobs, S = 0 for m <= 0. The
+job after the k-th begins
 
-millions of arrivals a second. Nothing here is kept a worker but a few numbers, so that a million
-workers are as welcome as ten. `vectorized` has the streams of jobs that are held back or given up.
+    start(i, k) = max(F(i, k), S(k - s)),    F(i, k + 1) = start(i, k) + duration,
+    S(m) = max over i of F(i, m)
+
+so the k-th jobs of all workers are found at once. Nobody delivers his k-th job before all have
+delivered k - s - 1: of E arrivals none is beyond job E / n + s + 1 of its worker. That pays from
+some dozen workers on, and as long as s is not much more than E / n.
 """
 
 from __future__ import annotations
 
-import itertools
 from array import array
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from asyncjax.clocks import Clock
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict, settled
+from asyncjax.traces.dispatch import Gate
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
-from asyncjax.traces.job_checks import by_worker
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.random_draws import DurationBlocks
+from asyncjax.traces.validation import by_worker
 
-_CHUNK = 16_384  # arrivals judged between two words on the progress
-_AT_FIRST = 1.1  # more arrivals than updates are looked for
-_SPARE = 1.02  # more durations than expected are drawn
+GATED_FROM = 64  # workers, from which on a gated stream is faster than the event loop
+# Events without an update, and more a worker, that the event loop lets pass without a question.
+_SILENT, _SILENT_A_WORKER = 4_096, 16
 # Jobs given up, for each arrival and worker and besides, from which on the event loop takes over.
 _LATE, _LATE_ANYHOW = 4, 4_096
+_CHUNK = 16_384  # arrivals judged between two words on the progress
+_AT_FIRST = 1.1  # more arrivals than updates are looked for
+_SPARE = 1.02  # more than expected is drawn and looked for
+_SLACK = 1e-9  # of shortest times, which are rounded like any
+# Jobs of lead up to which a gated stream is worth it; or so many times the jobs of a worker.
+_LEAD, _WASTE = 64, 8
 
 
 class NoStreamError(Exception):
     """The arrivals are not what a stream is made for: the event loop has to find them."""
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """The first E arrivals, in order; no versions yet."""
 
     time: np.ndarray  # float64[E]
@@ -55,47 +71,41 @@ class Found(NamedTuple):
     source: np.ndarray  # int32[E], the arrival in whose answer its model was read, -1 for time 0
 
 
-class Stream(Protocol):
-    """All arrivals there will be, found in order, as many as asked for; there is no end."""
-
-    n_workers: int
-
-    def first(self, n_arrivals: int, pace: Pace | None = None) -> Found:
-        """The first arrivals; may be asked again, for more."""
-        ...
-
-    def open_jobs(self, found: Found, after: np.ndarray) -> OpenJobs:
-        """The jobs not delivered after them; `after` int32[E], versions that arrivals hand out."""
-        ...
-
-    def cancelled_jobs(self, n_arrivals: int) -> CancelledJobs:
-        """The jobs that were given up before the last of so many arrivals."""
-        ...
-
-
-def streamed(
-    stream: Stream,
-    collect: Collection,
-    run: Collector | None,
+def trace_of_stream(
+    blocks: DurationBlocks,
+    rule: Collection,
+    run: Collector,
     n_updates: int,
+    *,
+    gate: Gate | None,
+    timeout: np.ndarray,
+    least: np.ndarray,
+    concurrency: int | None,
+    read_at_start: bool,
     pace: Pace | None = None,
-) -> EventTrace:
-    """The trace of a stream.
+) -> EventTrace | None:
+    """The trace of `to_deliverer`, None where no stream makes it.
 
-    A `run` of the rule judges the arrivals; None: every `collect.period`-th makes a step.
+    `timeout` and `least`, the shortest jobs, float64[n]. The server takes no time and no power
+    changes. A `NoStreamError` says that no stream makes it too late: the run is used up.
     """
-    if run is None:
-        period = np.int32(collect.period or 1)
+    gate = None if gate is not None and gate.bound == np.inf else gate
+    args = blocks, rule, run, n_updates, gate, timeout, least, concurrency, read_at_start
+    stream = _stream(*args)
+    if stream is None:
+        return None
+    if rule.period is not None and not rule.keeps_model:
+        period = np.int32(rule.period)
         found = stream.first(n_updates * int(period), pace)
         place = np.arange(len(found.time), dtype=np.int32)
-        after = (place + 1) // period
-        version, used, steps = place // period, np.ones(len(place), bool), after * period
-        steps = steps == place + 1
-        handed = after
+        version, handed, used = place // period, (place + 1) // period, np.ones(len(place), bool)
+        steps = handed * period == place + 1
     else:
-        found, handed, verdict = _judged(stream, collect, run, n_updates, pace)
+        found, handed, verdict = _judged(stream, rule, run, n_updates, pace)
         used, steps = verdict != Verdict.DROP, verdict == Verdict.STEP
         version = (np.cumsum(steps) - steps).astype(np.int32)
+    if stream.longest_silence(steps) >= _SILENT + _SILENT_A_WORKER * stream.n_workers:
+        raise NoStreamError
     read = np.where(found.source < 0, np.int32(0), handed[found.source])
     arrivals = Arrivals(found.worker, version - read, found.time, used, steps, stream.n_workers)
     if pace is not None:
@@ -110,46 +120,63 @@ def streamed(
         n_workers=stream.n_workers,
         open_jobs=stream.open_jobs(found, handed),
         cancelled=stream.cancelled_jobs(len(read)),
-        **settled(collect, arrivals),
+        **settled(rule, arrivals),
     )
 
 
-def none_cancelled() -> CancelledJobs:
-    """No job was given up."""
-    return CancelledJobs(np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
+def _stream(
+    blocks: DurationBlocks,
+    rule: Collection,
+    run: Collector,
+    n_updates: int,
+    gate: Gate | None,
+    timeout: np.ndarray,
+    least: np.ndarray,
+    concurrency: int | None,
+    read_at_start: bool,
+) -> Renewals | Gated | None:
+    """The stream of all arrivals, if there is one.
 
-
-def arrivals_before(worker: np.ndarray) -> np.ndarray:
-    """For every arrival that of the same worker before it, -1 for the first; int64[E].
-
-    Example:
-        >>> arrivals_before(np.array([0, 1, 0, 0])).tolist()
-        [-1, -1, 0, 2]
+    A rule that does not say what it is stuck without is left to the event loop, which calls it
+    stuck after so many arrivals.
     """
-    before = np.full(len(worker), -1)
-    if not len(worker):
-        return before
-    order = by_worker(worker)
-    same = worker[order[1:]] == worker[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
-    return before
+    n, needs, loses = blocks.clock.n_workers, run.is_stuck_without, blocks.clock.loss is not None
+    is_limited, open_jobs = loses or timeout.min() < np.inf, concurrency or n
+    if rule.holds_back:
+        return None
+    if rule.period is not None and not is_limited and gate is None:
+        return Renewals(blocks, open_jobs, read_at_start=read_at_start)
+    if needs is None or rule.cancel_from is not None:
+        return None
+    if open_jobs < n and needs(set(range(open_jobs, n))):
+        return None
+    if is_limited:
+        is_heard = run.given_up is not None or (timeout < least * (1.0 - _SLACK)).any()
+        may_be_stuck = loses and timeout.max() == np.inf and needs(set(range(1, n)))
+        if gate is not None or open_jobs != n or is_heard or may_be_stuck:
+            return None
+        return Renewals(blocks, n, timeout=timeout, keeps_model=rule.keeps_model)
+    if gate is None:
+        return Renewals(blocks, open_jobs, read_at_start=read_at_start)
+    if open_jobs != n or n < GATED_FROM or gate.bound > max(_LEAD, _WASTE * n_updates // n):
+        return None
+    return Gated(blocks, int(gate.bound), read_at_start=read_at_start)
 
 
 def _judged(
-    stream: Stream, collect: Collection, run: Collector, n_updates: int, pace: Pace | None
-) -> tuple[Found, np.ndarray, np.ndarray]:
+    stream: Renewals | Gated, rule: Collection, run: Collector, n_updates: int, pace: Pace | None
+) -> tuple[_Found, np.ndarray, np.ndarray]:
     """The arrivals up to the last update, the versions they hand out, and the verdicts."""
-    receive, keeps, step = run.receive, collect.keeps_model, Verdict.STEP
+    receive, keeps, step = run.receive, rule.keeps_model, Verdict.STEP
     handed, verdicts, version = array("i", [0]), bytearray(), 0  # one more handed: of time 0
     hand, judge = handed.append, verdicts.append
     wanted, found = int(_AT_FIRST * n_updates) + stream.n_workers, None
     while found is None or version < n_updates:
         found = stream.first(wanted)
         for at in range(len(verdicts), len(found.time), _CHUNK):
+            workers = found.worker[at : at + _CHUNK].tolist()
             sources = (found.source[at : at + _CHUNK] + 1).tolist()
-            for worker, source in zip(
-                found.worker[at : at + _CHUNK].tolist(), sources, strict=True
-            ):
+            for worker, source in zip(workers, sources, strict=True):
                 read = handed[source]
                 verdict = receive(worker, version - read)
                 judge(verdict)
@@ -167,40 +194,42 @@ def _judged(
         if version < n_updates and run.is_stuck_without is not None and run.is_stuck_without(set()):
             raise NoStreamError("the rule says that no step can come: the event loop tells it")
         wanted *= 2
-    end = len(verdicts)
-    found = Found(*(column[:end].copy() for column in found))
+    found = _Found(*(column[: len(verdicts)].copy() for column in found))
     return found, np.array(handed[1:], np.int32), np.frombuffer(bytes(verdicts), np.int8)
 
 
-def merged(
-    blocks: DurationBlocks,
-    collect: Collection,
-    n_updates: int,
-    *,
-    concurrency: int,
-    read_at_start: bool,
-    pace: Pace | None = None,
-) -> EventTrace:
-    """The trace of pure asynchronous dispatch where every `collect.period`-th arrival steps."""
-    renewals = Renewals(blocks, concurrency, read_at_start=read_at_start)
-    return streamed(renewals, collect, None, n_updates, pace)
+def _means(clock: Clock) -> np.ndarray:
+    """Mean durations as far as they are known, about, float64[n]."""
+    mean = np.asarray(clock.mean, np.float64)
+    return np.where(np.isfinite(mean) & (mean > 0), mean, 1.0)
 
 
-def open_jobs_of_each(n_workers: int, concurrency: int) -> np.ndarray:
-    """How many open jobs every worker has throughout who has any, int64[active].
+class _Piece(NamedTuple):
+    """Consecutive jobs of some workers, as they were drawn; each begins when another ends."""
 
-    Example:
-        >>> open_jobs_of_each(3, 5).tolist(), open_jobs_of_each(3, 2).tolist()
-        ([2, 2, 1], [1, 1])
-    """
-    active = min(n_workers, concurrency)
-    return -((np.arange(active) - concurrency) // n_workers)
+    worker: np.ndarray  # int[m]
+    job: np.ndarray  # int[m], number of the first
+    start: np.ndarray  # float64[m], of the first
+    end: np.ndarray  # float64[m, jobs]
+    late: np.ndarray | None  # bool[m, jobs], given up then; None: no job is
+
+
+class _Events(NamedTuple):
+    """Arrivals and jobs given up, in order."""
+
+    worker: np.ndarray  # int32[V]
+    start: np.ndarray  # float64[V]
+    time: np.ndarray  # float64[V]
+    late: np.ndarray  # bool[V], given up
+    handed: np.ndarray  # int32[V], the arrival whose model the worker's next job gets, or -1
+    place: np.ndarray  # int64[E], of the arrivals
 
 
 class Renewals:
-    """Finish times of workers who begin their next job when they have done one.
+    """Arrivals of workers who begin their next job when one is done, or given up at the `timeout`.
 
-    What is drawn is kept: more arrivals are found without drawing any time twice.
+    What is drawn is kept: more arrivals are found without drawing any time twice. With a `timeout`,
+    float64[n], inf for never, every worker has one open job.
     """
 
     def __init__(
@@ -208,48 +237,70 @@ class Renewals:
         blocks: DurationBlocks,
         concurrency: int,
         *,
-        read_at_start: bool,
+        read_at_start: bool = False,
         timeout: np.ndarray | None = None,
+        keeps_model: bool = False,
     ) -> None:
-        self.blocks, self.n_workers, self.timeout = blocks, blocks.clock.n_workers, timeout
-        self.held = open_jobs_of_each(self.n_workers, concurrency)
+        n = self.n_workers = blocks.clock.n_workers
+        self.blocks, self.timeout, self.keeps_model = blocks, timeout, keeps_model
+        active = min(n, concurrency)
+        # how many open jobs every worker has throughout who has any
+        self.held = -((np.arange(active) - concurrency) // n)
         # A model is handed out so many own arrivals before its gradient is back.
         self.lag = np.ones_like(self.held) if read_at_start else self.held
-        self.read_at_start, active = read_at_start, len(self.held)
-        mean = np.asarray(blocks.clock.mean, np.float64)[:active]
-        mean = np.where(np.isfinite(mean) & (mean > 0), mean, 1.0)
-        self.mean = mean if timeout is None else np.minimum(mean, timeout[:active])
+        self.read_at_start, self.mean = read_at_start, _means(blocks.clock)[:active]
+        if timeout is not None:
+            self.mean = np.minimum(self.mean, timeout)
         self.rate, self.reach = float(np.sum(1.0 / self.mean)), 0.0
         self.last, self.drawn = np.zeros(active), np.zeros(active, np.int64)
-        # worker int[m], first job int[m] and finish times float64[m, jobs] of what was drawn
-        self.pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self.late: list[np.ndarray] = []  # bool[m, jobs], given up then, where there is a timeout
+        self.pieces: list[_Piece] = []
+        self.events = _Events(*(np.zeros(0) for _ in _Events._fields))
 
-    def first(self, n_arrivals: int, pace: Pace | None = None) -> Found:
-        """The first arrivals."""
-        self.go_on(n_arrivals, pace)
-        finish, counts, _ = self.finish_times()
-        opens = np.cumsum(counts) - counts
-        worker = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        order = np.lexsort((worker, finish))[:n_arrivals]
-        place = np.full(len(finish), n_arrivals, np.int32)  # of each finish time among arrivals
-        place[order] = np.arange(n_arrivals, dtype=np.int32)
-        job = (np.arange(len(finish)) - np.repeat(opens, counts)).astype(np.int32)
-        start = np.empty_like(finish)
-        start[1:] = finish[:-1]
-        start[opens[counts > 0]] = 0.0
-        most = int(self.lag.max())
-        lag = most if self.lag.min() == most else np.repeat(self.lag, counts)
-        source = place[np.maximum(np.arange(len(place)) - lag, 0)]
-        source[job < lag] = -1
-        return Found(finish[order], worker[order], job[order], start[order], source[order])
+    def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
+        """The first arrivals; may be asked again, for more."""
+        self._go_on(n_arrivals, pace)
+        worker, job, start, time, late = map(np.concatenate, zip(*self._ended(), strict=True))
+        place = np.zeros(0, np.int64)  # of the arrivals, among those given up
+        if self.timeout is None:
+            order = np.lexsort((worker, time))[:n_arrivals]
+        else:
+            order = np.lexsort((worker, late, time))
+            place = np.flatnonzero(~late[order])[:n_arrivals]
+            order = order[: place[-1] + 1]
+        worker, job, start, time = worker[order], job[order], start[order], time[order]
+        ranked, count = by_worker(worker), np.arange(len(order), dtype=np.int32)
+        lag, number = self.lag[worker[ranked]], job[ranked]
+        before = ranked[np.maximum(count - lag, 0)]
+        source = np.empty(len(order), np.int32)
+        if self.timeout is None:
+            source[ranked] = np.where(number >= lag, before, -1)
+            return _Found(time, worker, job, start, source)
+        late = late[order]
+        handed = np.cumsum(~late, dtype=np.int32) - np.int32(1)
+        if self.keeps_model:
+            came = np.maximum.accumulate(np.where(late[ranked], -1, count))
+            opens = np.maximum.accumulate(np.where(number == 0, count, 0))
+            handed[ranked] = np.where(came >= opens, handed[ranked[came]], np.int32(-1))
+        source[ranked] = np.where(number > 0, handed[before], -1)
+        self.events = _Events(worker, start, time, late, handed, place)
+        return _Found(time[place], worker[place], job[place], start[place], source[place])
 
-    def go_on(self, n_arrivals: int, pace: Pace | None) -> None:
-        """Draws until the first `n_arrivals` of all workers are known.
+    def _ended(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Worker, number, start and end of the jobs that end up to the reach, and if given up."""
+        for worker, first, start, ends, late in self.pieces:
+            within = ends <= self.reach
+            count = np.count_nonzero(within, axis=1)
+            opens, end = np.cumsum(count) - count, ends[within]
+            begin = np.empty_like(end)
+            begin[1:] = end[:-1]
+            begin[opens[count > 0]] = start[count > 0]
+            job = np.arange(len(end)) - np.repeat(opens - first, count)
+            who = np.repeat(worker.astype(np.int32), count)
+            is_late = np.zeros(0, bool) if late is None else late[within]
+            yield who, job.astype(np.int32), begin, end, is_late
 
-        Raises:
-            NoStreamError: Hardly any job is back in time, or none returns any more.
-        """
+    def _go_on(self, n_arrivals: int, pace: Pace | None) -> None:
+        """Draws until the first `n_arrivals` of all workers are known."""
         reach = max(self.reach, n_arrivals / self.rate)
         while True:
             short = np.flatnonzero(self.last <= reach)
@@ -257,38 +308,23 @@ class Renewals:
                 told = None if pace is None else lambda share, last=reach: pace.drawn(share, last)
                 self._draw(short, reach, told)
             complete = self.last.min()  # every arrival before this moment is known
-            if complete > reach:
-                self.reach = reach
-                found = self._count()
-                if found >= n_arrivals:
-                    return
-                longer = 1.05 if self.timeout is None else self._longer(found, n_arrivals)
-                reach = max(min(complete, reach * 2.0), reach * longer)
-
-    def _count(self) -> int:
-        """Arrivals up to the reach."""
-        within = [times <= self.reach for _, _, times in self.pieces]
-        for mask, late in zip(within, self.late, strict=False):
-            mask &= ~late
-        return sum(map(np.count_nonzero, within))
-
-    def _longer(self, found: int, n_arrivals: int) -> float:
-        """How much further to look, where jobs are given up: as arrivals go on, at most twice."""
-        drawn = [times for _, _, times in self.pieces]
-        given_up = sum(
-            int(np.count_nonzero(late & (times <= self.reach)))
-            for times, late in zip(drawn, self.late, strict=True)
-        )
-        if given_up > _LATE * (found + self.n_workers) + _LATE_ANYHOW:
-            raise NoStreamError
-        if not np.isfinite(self.last).any():  # everybody's last job is lost
-            returned = sum(
-                int(np.count_nonzero(np.isfinite(times) & ~late))
-                for times, late in zip(drawn, self.late, strict=True)
-            )
-            if returned < n_arrivals:
-                raise NoStreamError
-        return min(2.0, 1.02 * n_arrivals / max(found, 1))
+            if complete <= reach:
+                continue
+            self.reach, given_up, arrived, returned = reach, 0, 0, 0
+            for piece in self.pieces:
+                within = piece.end <= reach
+                arrived += int(np.count_nonzero(within))
+                if piece.late is not None:
+                    given_up += int(np.count_nonzero(within & piece.late))
+                    returned += int(np.count_nonzero(np.isfinite(piece.end) & ~piece.late))
+            arrived -= given_up
+            if arrived >= n_arrivals:
+                return
+            all_lost = not np.isfinite(self.last).any() and returned < n_arrivals
+            if all_lost or given_up > _LATE * (arrived + self.n_workers) + _LATE_ANYHOW:
+                raise NoStreamError  # hardly any job is back in time, or none returns any more
+            longer = min(2.0, _SPARE * n_arrivals / max(arrived, 1))
+            reach = max(min(complete, reach * 2.0), reach * longer)
 
     def _draw(self, short: np.ndarray, reach: float, told: Callable[[float], None] | None) -> None:
         """Draws on for some workers, about until `reach`."""
@@ -296,61 +332,35 @@ class Renewals:
         wanted = np.maximum(1, np.ceil(_SPARE * left).astype(np.int64))
         by_wanted = np.argsort(wanted, kind="stable")  # equally many blocks at once
         short, wanted = short[by_wanted], wanted[by_wanted]
-        ends = np.cumsum(wanted)
-        within = np.arange(ends[-1]) - np.repeat(ends - wanted, wanted)
-        new = self.blocks.draw(
-            np.repeat(short, wanted), np.repeat(self.drawn[short], wanted) + within, told
-        )
-        bounds = [*np.flatnonzero(np.diff(wanted, prepend=0)), len(wanted)]
-        at = 0
-        for begin, end in itertools.pairwise(bounds):
-            own, count = short[begin:end], int(wanted[begin])
-            rows = len(own) * count
-            times = new[at : at + rows].reshape(len(own), -1)
-            durations = times
+        opens = np.cumsum(wanted) - wanted
+        numbers = np.repeat(self.drawn[short] - opens, wanted) + np.arange(wanted.sum())
+        drawn = self.blocks.draw(np.repeat(short, wanted), numbers, told)
+        for rows in np.split(np.arange(len(short)), np.flatnonzero(np.diff(wanted)) + 1):
+            worker, count, at = short[rows], int(wanted[rows[0]]), opens[rows[0]]
+            durations = drawn[at : at + len(rows) * count].reshape(len(rows), -1)
+            begin, ends, late = self.last[worker], durations, None
             if self.timeout is not None:
-                times = np.minimum(durations, self.timeout[own, None])
-            times[:, 0] += self.last[own]
-            np.cumsum(times, axis=1, out=times)
+                ends = np.minimum(durations, self.timeout[worker, None])
+            ends[:, 0] += begin
+            np.cumsum(ends, axis=1, out=ends)
             if self.timeout is not None:
-                start = np.concatenate([self.last[own, None], times[:, :-1]], axis=1)
-                if ((times <= start) & (start < np.inf)).any():
+                start = np.concatenate([begin[:, None], ends[:, :-1]], axis=1)
+                if ((ends <= start) & (start < np.inf)).any():
                     raise NoStreamError  # so short that it is lost in rounding: no order is known
-                self.late.append(start + durations > times)
-            self.pieces.append((own, self.drawn[own] * self.blocks.size, times))
-            self.last[own] = times[:, -1]
-            self.drawn[own] += count
-            at += rows
+                late = start + durations > ends
+            job = self.drawn[worker] * self.blocks.size
+            self.pieces.append(_Piece(worker, job, begin, ends, late))
+            self.last[worker] = ends[:, -1]
+            self.drawn[worker] += count
 
-    def finish_times(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Finish times up to the reach, by worker and then by job, and how many of each worker.
-
-        And which of the jobs are given up then, where there is a timeout.
-        """
-        counts = np.zeros(len(self.mean), np.int64)
-        within = [times <= self.reach for _, _, times in self.pieces]
-        for (worker, _, _), mask in zip(self.pieces, within, strict=True):
-            counts[worker] += np.count_nonzero(mask, axis=1)
-        opens = np.cumsum(counts) - counts
-        finish = np.empty(int(counts.sum()))
-        late = None if self.timeout is None else np.empty(len(finish), bool)
-        for k, ((worker, job, times), mask) in enumerate(zip(self.pieces, within, strict=True)):
-            own = np.count_nonzero(mask, axis=1)
-            at = np.arange(own.sum()) + np.repeat(opens[worker] + job - np.cumsum(own) + own, own)
-            finish[at] = times[mask]
-            if late is not None:
-                late[at] = self.late[k][mask]
-        return finish, counts, late
-
-    def cancelled_jobs(self, n_arrivals: int) -> CancelledJobs:
-        """None."""
-        return none_cancelled()
-
-    def open_jobs(self, found: Found, after: np.ndarray) -> OpenJobs:
-        """The jobs not delivered after some arrivals."""
-        held = self.held
-        by_worker = np.argsort(found.worker, kind="stable")
-        counts = np.bincount(found.worker, minlength=len(held))
+    def open_jobs(self, found: _Found, after: np.ndarray) -> OpenJobs:
+        """The jobs not delivered after them; `after` int32[E], versions that arrivals hand out."""
+        ended, time, handed = found.worker, found.time, None
+        if self.timeout is not None:
+            end = int(self.events.place[len(time) - 1]) + 1
+            ended, _, time, _, handed, _ = (column[:end] for column in self.events)
+        held, ranked = self.held, by_worker(ended)
+        counts = np.bincount(ended, minlength=len(held))
         worker = np.repeat(np.arange(len(held), dtype=np.int32), held)
         turn = np.arange(len(worker)) - np.repeat(np.cumsum(held) - held, held)  # in its queue
         count, end = counts[worker], np.cumsum(counts)[worker]
@@ -358,6 +368,91 @@ class Renewals:
         ago = held[worker] - turn
         if self.read_at_start:
             ago[turn == 0] = 1
-        read = np.where(ago <= count, after[by_worker[np.maximum(end - ago, 0)]], 0)
-        last = np.where(count > 0, found.time[by_worker[np.maximum(end - 1, 0)]], 0.0)
+        source = ranked[np.maximum(end - ago, 0)]
+        source = source if handed is None else handed[source]
+        read = np.where((ago <= count) & (source >= 0), after[source], 0)
+        last = np.where(count > 0, time[ranked[np.maximum(end - 1, 0)]], 0.0)
         return OpenJobs(worker, read.astype(np.int32), np.where(turn > 0, np.nan, last))
+
+    def cancelled_jobs(self, n_arrivals: int) -> CancelledJobs:
+        """The jobs that were given up before the last of so many arrivals."""
+        if self.timeout is None:
+            return _NONE_CANCELLED
+        late = np.flatnonzero(self.events.late[: self.events.place[n_arrivals - 1] + 1])
+        return CancelledJobs(*(column[late] for column in self.events[:3]))
+
+    def longest_silence(self, steps: np.ndarray) -> int:
+        """Most arrivals and jobs given up until an update; `steps` bool[E]. 0: none is given up."""
+        if self.timeout is None:
+            return 0
+        updates = self.events.place[: len(steps)][steps]
+        return int(np.diff(updates, prepend=-1).max())
+
+
+_NONE_CANCELLED = CancelledJobs(np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
+
+
+class Gated:
+    """Arrivals behind a gate; no worker leads by more than `lead` jobs."""
+
+    def __init__(self, blocks: DurationBlocks, lead: int, *, read_at_start: bool) -> None:
+        self.n_workers, self.lead = blocks.clock.n_workers, lead
+        self.read_at_start, self.durations = read_at_start, blocks.by_job()
+        self.start = [np.zeros(self.n_workers)]  # of the first, second, ... job of every worker
+        self.finish = [next(self.durations)]
+
+    def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
+        """The first arrivals; may be asked again, for more."""
+        jobs, n = n_arrivals // self.n_workers + self.lead + 2, self.n_workers
+        for k in range(len(self.finish), jobs):
+            start = self.finish[-1]
+            if k > self.lead:  # all have delivered k - lead jobs
+                start = np.maximum(start, self.finish[k - self.lead - 1].max())
+            finish = start + next(self.durations)
+            if not (finish > start).all():
+                raise NoStreamError  # so short that it is lost in rounding: its place is not known
+            self.start.append(start)
+            self.finish.append(finish)
+            if pace is not None:
+                pace.drawn(k / jobs, float(finish.max()))
+        time, start = np.concatenate(self.finish), np.concatenate(self.start)
+        worker = np.tile(np.arange(n, dtype=np.int32), len(self.finish))
+        order = np.lexsort((worker, time))[:n_arrivals]
+        worker, job = worker[order], (order // n).astype(np.int32)
+        ranked, source = by_worker(worker), np.full(len(order), -1)
+        later = ranked[job[ranked] > 0]
+        source[later] = ranked[:-1][job[ranked[1:]] > 0]
+        if self.read_at_start:
+            need = job - self.lead  # the job began when all had delivered so many
+            waited = need > 0
+            source[waited] = np.maximum(source[waited], self._opening(job)[need[waited] - 1])
+        return _Found(time[order], worker, job, start[order], source.astype(np.int32))
+
+    def _opening(self, job: np.ndarray) -> np.ndarray:
+        """The last arrival with each number of a job, int64[jobs]."""
+        last = np.zeros(int(job.max(initial=0)) + 1, np.int64)
+        last[job] = np.arange(len(job))  # a later one replaces an earlier one
+        return last
+
+    def open_jobs(self, found: _Found, after: np.ndarray) -> OpenJobs:
+        """The jobs not delivered after some arrivals: one of each worker."""
+        worker = np.arange(self.n_workers, dtype=np.int32)
+        delivered = np.bincount(found.worker, minlength=self.n_workers)
+        last = np.full(self.n_workers, -1)
+        last[found.worker] = np.arange(len(found.worker))
+        need, opening = delivered - self.lead, self._opening(found.job)
+        waits = need > delivered.min()
+        opened = np.where((need > 0) & ~waits, opening[np.clip(need - 1, 0, len(opening) - 1)], -1)
+        began = np.maximum(last, opened)
+        source = began if self.read_at_start else last
+        read = np.where(source < 0, 0, after[source]).astype(np.int32)
+        start = np.where(began < 0, 0.0, found.time[began])
+        return OpenJobs(worker, read, np.where(waits, np.nan, start))
+
+    def cancelled_jobs(self, n_arrivals: int) -> CancelledJobs:
+        """None."""
+        return _NONE_CANCELLED
+
+    def longest_silence(self, steps: np.ndarray) -> int:
+        """0: no job is given up."""
+        return 0

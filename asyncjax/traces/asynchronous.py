@@ -15,7 +15,7 @@ start adds up to its compute time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -24,14 +24,23 @@ from numpy.typing import ArrayLike
 
 from asyncjax.checks import flag, instance, real, shown, whole, within
 from asyncjax.clocks import Clock
-from asyncjax.traces.arrival_streams import NoStreamError, merged
-from asyncjax.traces.collection import Collection
-from asyncjax.traces.collection_rules import immediately
-from asyncjax.traces.dispatch import Answer, Dispatch, Gate, to_deliverer
+from asyncjax.traces.arrival_streams import NoStreamError, trace_of_stream
+from asyncjax.traces.collection import Collection, collector
+from asyncjax.traces.collection_rules import immediately, rennala, wait_for
+from asyncjax.traces.dispatch import (
+    Answer,
+    Dispatch,
+    Gate,
+    answering,
+    fastest_quotas,
+    lead_at_most,
+    learned_quotas,
+    quotas,
+    to_deliverer,
+)
 from asyncjax.traces.event_loop import EventLoop
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.own_rules import answering, collector
-from asyncjax.traces.progress import Progress, pace_of
+from asyncjax.traces.progress import Progress, made_until, pace_of
 from asyncjax.traces.random_draws import (
     DurationBlocks,
     check_key,
@@ -40,13 +49,11 @@ from asyncjax.traces.random_draws import (
     looking_up,
     on_host,
 )
-from asyncjax.traces.restarts import restarted
 from asyncjax.traces.server import Rules, Service, check_service
 from asyncjax.traces.stall_detection import StallDetector
-from asyncjax.traces.until import made_until
-from asyncjax.traces.vectorized import Limits, trace_of_stream
+from asyncjax.traces.synchronous import restarted
 
-_READS = ("assignment", "start")
+_READS = "one of 'assignment', 'start'"
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
 _PURE, _IMMEDIATELY = to_deliverer(), immediately()
 
@@ -71,11 +78,6 @@ class Rule:
             workers keep their model). One number, or one per worker; more than 0, inf for never,
             time units. None: the server waits for ever.
 
-    Raises:
-        TypeError: A field is of the wrong kind.
-        ValueError: `read` is another word, or is `"start"` for a collection whose workers keep
-            their model; `concurrency` or `timeout` is out of range.
-
     Example:
         >>> from asyncjax import clocks, traces
         >>> rule = traces.Rule(collect=traces.wait_for(2))
@@ -99,14 +101,10 @@ class Rule:
             instance(name, value, kind, f"a {kind.__name__}, as its factories make it")
         if self.gate is not None:
             instance("gate", self.gate, Gate, "a Gate, as traces.lead_at_most makes it, or None")
-        if self.concurrency is not None:
-            whole("concurrency", self.concurrency)
-            if self.concurrency > _MOST_OPEN:
-                whole("concurrency", self.concurrency, 1, _MOST_OPEN)
-        if not isinstance(self.read, str) or self.read not in _READS:
-            kind = ValueError if isinstance(self.read, str) else TypeError
-            words = ", ".join(map(repr, _READS))
-            raise kind(f"read must be one of {words}, got {shown(self.read)}")
+        if self.concurrency is not None and whole("concurrency", self.concurrency) > _MOST_OPEN:
+            whole("concurrency", self.concurrency, 1, _MOST_OPEN)
+        if instance("read", self.read, str, _READS) not in ("assignment", "start"):
+            raise ValueError(f"read must be {_READS}, got {shown(self.read)}")
         if self.read == "start" and self.collect.keeps_model:
             raise ValueError(
                 f"read must be 'assignment' for '{self.collect.name}', whose workers keep their"
@@ -137,22 +135,19 @@ class Rule:
             clock: How long each of the n workers takes.
             n_updates: Number of server updates; the trace ends with the arrival that makes the last
                 one. Either this or `until`.
-            until: Time up to which updates are made, time units: the trace is that of `n_updates`
-                with the number made by then, to the bit, for methods that are compared at equal
-                time. Costs about twice as much, since the number has to be found.
+            until: Time up to which updates are made, time units: the trace of as many `n_updates`,
+                to the bit. Costs about twice as much, since the number has to be found.
             load: Factor on the compute part of every duration, more than 0; H for jobs of H local
                 steps. One number, or one per worker.
             service: How long the server itself takes for a gradient and for a step. An arrival's
                 `time` is when it reaches the server; it is handled when those before it are, and
-                the jobs in answer to it start when that is done. None: no time at all, and no
-                waiting.
+                the jobs in answer to it start when that is done. None: no time at all.
             interruptible: Whether a worker lets go of a job that is stopped (`cancel=True`) or
                 given up (`timeout`) and starts his next one at once. False: he goes on with it, in
                 vain, and starts the next one when it is done, as real workers do (see `live`).
             key: Typed key, needed where the clock or the dispatch rule is random.
-            progress: Called on the host a few times a second with how far the run is, and at its
-                end. A trace that is made in one piece tells by the share of the durations drawn,
-                about. Does not change the trace.
+            progress: Called on the host a few times a second with how far the run is, about, and at
+                its end.
 
         Returns:
             The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
@@ -162,45 +157,28 @@ class Rule:
             rules of one's own that do not say what they are stuck without) runs an event loop,
             O(log n) an arrival or a cancelled job.
 
-        Raises:
-            ValueError: An argument is out of range; no update is made up to `until`, or `n_updates`
-                is given too; `wait_for(b)` with b larger than the number of open jobs; a timeout
-                that no job can keep; a duration that is not positive and finite, or depends on the
-                block it is drawn in; a missing key; a dispatch rule names a worker who is not
-                there; weights of a collection rule are out of range; or a rule that reuses
-                gradients makes a step without a newly arrived one.
-            StalledError: The run cannot go on; a ValueError that says after which arrival and why,
-                and holds the trace so far.
-            TypeError: An argument, or what a rule answers, is of the wrong kind.
-
         Note:
-            A run is called stuck (StalledError) when no update can come any more: the rule needs a
-            worker whose job is lost, who has no job and gets none, or whose jobs are always given
-            up, be it that his timeout is shorter than any (then at once) or that none of his next
-            100,000 is back in time. One that is only slow goes on. Where this cannot be known it is
-            called stuck after 100,000 jobs given up in a row, and 20 more a worker, without an
-            arrival; and, with a rule of one's own that does not say what it needs
-            (`Collector.is_stuck_without`), a dispatch rule that may pass workers over, or powers
-            that make jobs late, after 250,000 arrivals and given-up jobs, and 100 more a worker,
-            without an update.
+            A run is called stuck (`StalledError`) when no update can come any more: the rule needs
+            a worker whose job is lost, who has no job and gets none, or whose jobs are always given
+            up (his timeout is shorter than any, or none of his next 100,000 is back in time). Where
+            this cannot be known it is called stuck after 100,000 jobs given up in a row, and 20
+            more a worker, without an arrival; and, with a rule of one's own that does not say what
+            it needs (`Collector.is_stuck_without`), a dispatch rule that may pass workers over, or
+            powers that make jobs late, after 250,000 arrivals and given-up jobs, and 100 more a
+            worker, without an update. One that is only slow goes on.
 
             A job may never return (`clocks.with_failures`, `clocks.available`). Without a timeout
-            its worker is then never heard again: `to_deliverer` goes on with the other workers;
-            `uniformly`, `shuffled`, `shuffled_once` and `given` keep queueing jobs for it until all
-            open jobs lie there (StalledError); `wait_for`, `table` before its first step,
-            `malenia`, `ringleader` and a gate may wait for it for ever (StalledError), while
-            `rennala`, `buffered` and `ringmaster` go on; with `cancel` a lost job is stopped like
-            any other late one. With a timeout, `to_deliverer` asks the same worker again and the
-            other rules ask the next; the jobs queued at a dead worker each take one timeout to
-            leave it.
+            its worker is then never heard again: dispatch rules but `to_deliverer` queue jobs for
+            it until all open jobs lie there; `wait_for`, `table` before its first step, `malenia`,
+            `ringleader` and a gate may wait for it for ever; `rennala`, `buffered` and `ringmaster`
+            go on. With a timeout, `to_deliverer` asks the same worker again and the other rules ask
+            the next; the jobs queued at a dead worker each take one timeout to leave it.
         """
 
-        def first(count: int) -> EventTrace:
-            return _traced(
-                self, clock, load, service, interruptible, key, progress, n_updates=count
-            )
+        def make(count: int) -> EventTrace:
+            return _traced(self, clock, load, service, interruptible, key, progress, count)
 
-        return made_until(first, until, n_updates)
+        return made_until(make, until, n_updates)
 
     def check_workers(self, n_workers: int) -> None:
         """Refuses a collection that waits for more gradients than jobs are open."""
@@ -239,28 +217,23 @@ def asynchronous(
     """Makes the trace of an asynchronous server: `Rule(...).trace(clock, ...)` in one call.
 
     Args:
-        clock: As in `Rule.trace`.
-        n_updates: As in `Rule.trace`.
-        until: As in `Rule.trace`.
-        dispatch: As in `Rule`; None: `to_deliverer`.
-        collect: As in `Rule`; None: `immediately`.
-        read: As in `Rule`.
-        concurrency: As in `Rule`.
-        gate: As in `Rule`.
-        load: As in `Rule.trace`.
-        timeout: As in `Rule`.
-        service: As in `Rule.trace`.
-        interruptible: As in `Rule.trace`.
-        key: As in `Rule.trace`.
-        progress: As in `Rule.trace`.
+        clock: As in `Rule.trace`, like all that are no part of a `Rule`.
+        n_updates: Number of updates; either this or `until`.
+        until: Time up to which updates are made.
+        dispatch: As in `Rule`, like all that are parts of one; None: `to_deliverer`.
+        collect: What becomes of a gradient; None: `immediately`.
+        read: When a job reads the model.
+        concurrency: Number of open jobs.
+        gate: A start gate.
+        load: Factor on the compute part of every duration.
+        timeout: After which a job is given up.
+        service: How long the server itself takes.
+        interruptible: Whether a worker lets go of a job that is stopped or given up.
+        key: Where the clock or the dispatch rule is random.
+        progress: Called with how far the run is.
 
     Returns:
         The trace, NumPy arrays on the host.
-
-    Raises:
-        ValueError: As in `Rule` and `Rule.trace`.
-        StalledError: As in `Rule.trace`.
-        TypeError: As in `Rule` and `Rule.trace`.
 
     Example:
         >>> import jax
@@ -298,42 +271,38 @@ def _traced(
     interruptible: bool,
     key: jax.Array | None,
     progress: Callable[[Progress], None] | None,
-    *,
     n_updates: int,
 ) -> EventTrace:
     """The trace of so many updates."""
-    dispatch, collect, gate, concurrency = rule.dispatch, rule.collect, rule.gate, rule.concurrency
+    dispatch, collect, concurrency = rule.dispatch, rule.collect, rule.concurrency
     n_updates = count_of_updates(n_updates)
-    instance("clock", clock, Clock, "a Clock, as its factories make it")
-    rule.check_workers(clock.n_workers)
-    factor = _load(load, clock.n_workers)
+    n = instance("clock", clock, Clock, "a Clock, as its factories make it").n_workers
+    rule.check_workers(n)
+    factor = real("load", load, above=0.0) if np.ndim(load) == 0 else within("load", load, above=0)
+    if (shape := np.shape(factor)) not in ((), (n,)):
+        raise ValueError(f"load must be one number or one a worker, {n}, got shape {shape}")
+    factor = np.asarray(factor, np.float64) if shape else factor
     least = clock.least(factor)
     longest = timeouts_of(rule.timeout, least)
     if service is not None:
         check_service(service)
     interruptible = flag("interruptible", interruptible)
-    pace = pace_of(progress, n_updates)
+    is_free = service is None and interruptible and not clock.powers
+    pace, at_start = pace_of(progress, n_updates), rule.read == "start"
     is_random = {"clock": clock.is_random, "dispatch": dispatch.is_random}
     check_key(key, " and ".join(what for what, drawn in is_random.items() if drawn) or None)
-    n, open_jobs = clock.n_workers, clock.n_workers if concurrency is None else concurrency
     with on_host(key) as host_key:
         duration_key, dispatch_key = jax.random.split(host_key)
     blocks = DurationBlocks(clock, duration_key, factor)
-    changes_no_time = gate is None and rule.timeout is None and clock.is_plain
-    changes_no_time = changes_no_time and service is None
-    nobody_waits, at_start = dispatch.answers_deliverer and changes_no_time, rule.read == "start"
-    if nobody_waits and collect.period is not None and not collect.holds_back:
-        return merged(
-            blocks, collect, n_updates, concurrency=open_jobs, read_at_start=at_start, pace=pace
-        )
-    if nobody_waits and interruptible and collect.restarts is not None and concurrency is None:
-        return restarted(blocks, n_updates=n_updates, collect=collect, pace=pace)
     run = collector(collect, n)
-    is_free = service is None and interruptible and not clock.powers and run.timer is None
-    if is_free and dispatch.answers_deliverer:
-        rules = (collect, run), n_updates, Limits(gate, longest, least)
+    if is_free and dispatch.answers_deliverer and run.timer is None:
+        is_whole = rule.gate is None and rule.timeout is None and concurrency is None
+        if is_whole and clock.is_plain and collect.restarts is not None:
+            return restarted(blocks, n_updates, collect, pace)
+        limits = {"gate": rule.gate, "timeout": np.asarray(longest), "least": least}
+        jobs = {"concurrency": concurrency, "read_at_start": at_start, "pace": pace}
         try:
-            trace = trace_of_stream(blocks, *rules, concurrency, read_at_start=at_start, pace=pace)
+            trace = trace_of_stream(blocks, collect, run, n_updates, **limits, **jobs)
         except NoStreamError:
             trace, run = None, collector(collect, n)
         if trace is not None:
@@ -343,21 +312,9 @@ def _traced(
     done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
     known = looking_up(blocks, longest), has_left
     stalls = StallDetector(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
-    rules = Rules(answer, collect, run, gate, at_start)
+    rules = Rules(answer, collect, run, rule.gate, at_start)
     loop = EventLoop(done, rules, stalls, service, interruptible=interruptible)
     return loop.run(initial, n_updates, pace)
-
-
-def _load(load: ArrayLike, n_workers: int) -> float | np.ndarray:
-    """Reads a load: one number, or one a worker."""
-    if np.ndim(load) == 0:
-        return real("load", load, above=0.0)
-    loads = np.asarray(within("load", load, above=0.0), np.float64)
-    if loads.shape != (n_workers,):
-        raise ValueError(
-            f"load must be one number or one a worker, {n_workers}, got shape {loads.shape}"
-        )
-    return loads
 
 
 def first_jobs(n_workers: int, concurrency: int | None, answer: Answer) -> list[int]:
@@ -384,3 +341,73 @@ def timeouts_of(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:
             f" for worker {worker}, whose jobs take {least[worker]:g} at least"
         )
     return allowed.tolist()
+
+
+def ssp(bound: float) -> Rule:
+    """Stale synchronous parallel: `Rule(gate=lead_at_most(bound), read="start")`.
+
+    Args:
+        bound: Jobs by which a worker may lead the slowest, at least 0; `math.inf` is pure
+            asynchronous SGD.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> trace = traces.ssp(1).trace(clocks.constant([1.0, 3.0]), n_updates=6)
+        >>> trace.worker.tolist()
+        [0, 0, 1, 0, 1, 0]
+
+    Reference:
+        Ho et al., NeurIPS 2013.
+    """
+    return Rule(gate=lead_at_most(bound), read="start")
+
+
+def ata(b: int, *, times: Sequence[float] | None = None, scale: float = 0.0) -> Rule:
+    """Adaptive task allocation: every step takes b jobs at one model, shared by the workers' times.
+
+    `Rule(learned_quotas(b, scale=scale), wait_for(b), concurrency=b)`, or the quotas that are best
+    for `times`, where these are known.
+
+    Args:
+        b: Jobs of a step, at least 1.
+        times: What a job of each worker takes in the mean, float[n]; None: they are learned.
+        scale: How far times scatter, time units; see `learned_quotas`.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> rule = traces.ata(4, times=[1.0, 3.0])
+        >>> rule.trace(clocks.constant([1.0, 3.0]), n_updates=2).update_time
+        array([3., 6.])
+
+    Reference:
+        Maranjyan, Saad, Richtárik, Orabona, 2025 (arXiv 2502.00775).
+    """
+    learned = learned_quotas(b, scale=scale)
+    dispatch = learned if times is None else quotas(fastest_quotas(times, b))
+    return Rule(dispatch, wait_for(b), concurrency=b)
+
+
+def mindflayer(b: int, patience: ArrayLike) -> Rule:
+    """MindFlayer: Rennala with b gradients; a job that outlasts its worker's patience restarts.
+
+    `Rule(collect=rennala(b), timeout=patience)`.
+
+    Args:
+        b: Gradients at the present model in a step, at least 1.
+        patience: Time after which a job is given up and another begun, time units, more than 0; one
+            number, or one per worker.
+
+    Note:
+        What is known of the method is in the note of `rennala`.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> clock = clocks.recorded([[1.0, 1.0], [9.0, 1.0]])
+        >>> traces.mindflayer(2, 2.0).trace(clock, n_updates=1).update_time
+        array([2.])
+
+    Reference:
+        After Maranjyan, Omar, Richtárik, 2024 (arXiv 2410.04285).
+    """
+    within("patience", patience, above=0.0, finite=False)
+    return Rule(collect=rennala(b), timeout=patience)

@@ -4,10 +4,14 @@ A rule is a frozen `Collection`. `Collection.start` opens one run of it, whose `
 delay)` says at every arrival, from the worker and the staleness alone, whether the gradient is
 thrown away, kept, or kept and followed by a step. What the steps are made of is known when the
 arrivals are: `weigh` gives every gradient its weight in the step that takes it, and `reuse`, where
-gradients serve in several steps, says in which. Both are told all arrivals at once.
+gradients serve in several steps, says in which. Both are told all arrivals at once; a server that
+trains asks at every step, by a `Serving`.
 
-The rules are in `averages` (each gradient serves once), `timed` (the same, and the server also
-steps by the clock) and `tables` (it serves until it is replaced).
+A rule with a `Timer` also steps by the clock: it is asked after every arrival, and after every
+step, when the server should look again if nothing else happens. At that moment it may step with the
+gradients that are there. Arrivals of the same instant come first.
+
+The rules are in `collection_rules`, `gradient_tables` and `timed`.
 """
 
 from __future__ import annotations
@@ -15,16 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import IntEnum
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asyncjax.checks import flag, function, instance, real, shown, whole, within
-from asyncjax.traces.alarm import Timer
 from asyncjax.traces.event_trace import Float64, Int32, Reuse
-from asyncjax.traces.trace_columns import refuse
-from asyncjax.traces.validation import check_steps
+from asyncjax.traces.validation import check_steps, refuse
 
 
 class Verdict(IntEnum):
@@ -35,26 +38,24 @@ class Verdict(IntEnum):
     STEP = 2  # kept, and the server steps at once
 
 
+class Timer(NamedTuple):
+    """When one run of a rule rings, in time units; inf: not. An earlier answer is forgotten."""
+
+    begin: Callable[[float], float]  # (now): told at time 0 and after every step
+    heard: Callable[[int, float], float]  # (worker, now): told of every arrival, once it is judged
+    # (): at that moment, whether the server steps; a gradient must have arrived since the last step
+    rings: Callable[[], bool]
+
+
 class Collector(NamedTuple):
     """One run of a rule.
 
     A rule that says what it `is_stuck_without` is never called stuck as long as a step may come; of
     one that does not, a run ends with a `StalledError` after 250,000 arrivals and given-up jobs
     without a step, and 100 more a worker.
-
-    Attributes:
-        receive: `(worker, delay) -> Verdict`, what becomes of the gradient, asked once an arrival,
-            in order.
-        given_up: `(worker) -> None`, told when a job is given up (`asynchronous(..., timeout=)`);
-            None: no matter.
-        is_stuck_without: `(workers) -> bool`, whether no step can come any more, at this moment of
-            the run, if these are never heard again; None: not known. A set of all workers makes it
-            True.
-        timer: When the server steps though nothing arrives; None: never. Not for rules whose
-            gradients serve again.
     """
 
-    # (worker, delay) -> what becomes of the gradient, once an arrival, in order
+    # (worker, delay) -> what becomes of the gradient, asked once an arrival, in order
     receive: Callable[[int, int], Verdict]
     # (worker) -> None: told when a job is given up (`asynchronous(..., timeout=)`); None: no matter
     given_up: Callable[[int], None] | None = None
@@ -67,14 +68,6 @@ class Collector(NamedTuple):
 
 class Arrivals(NamedTuple):
     """What a rule may know of the E arrivals of a trace: who, how stale, when; never a value.
-
-    Attributes:
-        worker: int32[E].
-        delay: int32[E], staleness on arrival, in server updates.
-        time: float64[E], time units.
-        used: bool[E], not thrown away by `receive`.
-        steps: bool[E], the server steps right after it.
-        n_workers: Number of workers.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -150,13 +143,13 @@ class Collection:
     def __post_init__(self) -> None:
         instance("name", self.name, str, "the name of the rule")
         function("start", self.start, "a function (n_workers) -> Collector")
-        for name in ("weigh", "reuse", "serves"):
-            if getattr(self, name) is not None:
-                function(name, getattr(self, name), "a function of the Arrivals, or None")
         if self.weigh is None and self.reuse is None:
             raise ValueError(
                 f"weigh of the rule '{self.name}' must be given, or reuse: got neither"
             )
+        for name in ("weigh", "reuse", "serves"):
+            if getattr(self, name) is not None:
+                function(name, getattr(self, name), "a function of the Arrivals, or None")
         for name in ("period", "restarts", "quorum", "most"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
@@ -166,84 +159,156 @@ class Collection:
             real("cancel_from", self.cancel_from, least=0.0, finite=False)
 
 
+def collector(rule: Collection, n_workers: int) -> Collector:
+    """Opens a run of a rule; where it is not this library's, every verdict is looked at."""
+    run, whose = rule.start(n_workers), f"of the rule '{rule.name}'"
+    if str(getattr(rule.start, "__module__", "")).startswith("asyncjax."):
+        return run
+    if run.timer is not None and rule.reuse is not None:
+        raise ValueError(f"timer {whose} must be None, since its gradients serve in several steps")
+
+    def receive(worker: int, delay: int) -> Verdict:
+        verdict = run.receive(worker, delay)
+        if verdict.__class__ is not Verdict:
+            raise TypeError(
+                f"receive {whose} must answer with a Verdict, got {shown(verdict)} for worker"
+                f" {worker}"
+            )
+        return verdict
+
+    return run._replace(receive=receive)
+
+
 def settled(rule: Collection, arrivals: Arrivals) -> dict[str, Any]:
-    """The columns of a trace that a rule settles: `used`, `steps`, `weight` and `reuse`.
-
-    Raises:
-        TypeError: What `weigh` or `reuse` of `rule` gives is of the wrong kind.
-        ValueError: It is of the wrong shape or out of range; or `rule` reuses gradients, and a step
-            has none that is new.
-    """
-    steps = arrivals.steps
-    if rule.reuse is None:
-        weight = _weights(rule, arrivals).astype(np.float32, copy=False)
-        return {"used": arrivals.used, "steps": steps, "weight": weight, "reuse": None}
-    reuse = _rows(rule, arrivals)
-    served, place = np.unique(reuse.arrival, return_index=True)
-    weight, serves = np.zeros(len(steps), np.float32), np.zeros(len(steps), bool)
-    weight[served], serves[served] = reuse.weight[place], True
-    check_steps(serves, steps, _quoted(f" of the rule '{rule.name}'"))
-    _check_steps_of(rule, reuse, arrivals)
-    return {"used": serves, "steps": steps, "weight": weight, "reuse": reuse}
-
-
-def _weights(rule: Collection, arrivals: Arrivals) -> np.ndarray:
-    """The factors that a rule gives, one an arrival."""
-    assert rule.weigh is not None  # or it reuses
-    weight, name = rule.weigh(arrivals), f"weigh of the rule '{rule.name}'"
-    quoted = _quoted(name)
-    shape = np.shape(within(name, weight, least=0.0))
-    if shape != arrivals.used.shape:
+    """The columns of a trace that a rule settles: `used`, `steps`, `weight` and `reuse`."""
+    used, steps = arrivals.used, arrivals.steps
+    if rule.reuse is not None:
+        reuse = rule.reuse(arrivals)
+        _check_rows(rule.name, reuse, arrivals)
+        served, place = np.unique(reuse.arrival, return_index=True)
+        weight, serves = np.zeros(len(steps), np.float32), np.zeros(len(steps), bool)
+        weight[served], serves[served] = reuse.weight[place], True
+        return {"used": serves, "steps": steps, "weight": weight, "reuse": reuse}
+    assert rule.weigh is not None
+    name = f"weigh of the rule '{rule.name}'"
+    weight = np.asarray(within(name, rule.weigh(arrivals), least=0.0))
+    if weight.shape != used.shape:
         raise ValueError(
-            f"{name} must give a factor for each of {len(arrivals.used)} arrivals, got shape"
-            f" {shape}"
+            f"{name} must give a factor for each of {len(used)} arrivals, got shape {weight.shape}"
         )
-    weight = np.asarray(weight)
-    refuse(
-        ~arrivals.used & (weight != 0),
-        f"{quoted} must give 0 to gradients that are not used, got {{weight}} for arrival {{e}}",
-        weight=weight,
-    )
-    return weight
+    text = "{name} must give 0 to gradients that are not used, got {weight} for arrival {e}"
+    refuse(~used & (weight != 0), text, weight=weight, name=name)
+    weight = weight.astype(np.float32, copy=False)
+    return {"used": used, "steps": steps, "weight": weight, "reuse": None}
 
 
-def _quoted(text: str) -> str:
-    """Text as it stands in a template of `str.format`."""
-    return text.replace("{", "{{").replace("}", "}}")
-
-
-def _rows(rule: Collection, arrivals: Arrivals) -> Reuse:
-    """The rows that a rule gives."""
-    assert rule.reuse is not None
-    rows, name = rule.reuse(arrivals), f"reuse of the rule '{rule.name}'"
-    quoted = _quoted(name)
+def _check_rows(rule: str, rows: Any, arrivals: Arrivals) -> None:
+    """Refuses rows of `reuse` that are none, or serve before they are there or after the end."""
+    name, count = f"reuse of the rule '{rule}'", len(arrivals.used)
     if not isinstance(rows, Reuse):
         raise TypeError(f"{name} must give a Reuse, got {shown(rows)}")
-    columns = [np.asarray(column) for column in rows]
-    for field, column in zip(rows._fields, columns, strict=True):
-        if column.shape != (len(columns[0]) if columns[0].ndim else 0,):
+    for field, column in rows._asdict().items():
+        if np.shape(column) != (len(rows.arrival),):
             raise ValueError(
-                f"{name} must give columns of one length, got {field} of shape {column.shape}"
+                f"{name} must give columns of one length, got {field} of shape {np.shape(column)}"
             )
         within(f"{field} of the {name}", column, integer=field != "weight")
-    arrival, count = columns[0], len(arrivals.used)
     refuse(
-        (arrival < 0) | (arrival >= count),
-        f"{quoted} must name arrivals of 0 .. {count - 1}, got {{arrival}} in row {{e}}",
-        arrival=arrival,
+        (rows.arrival < 0) | (rows.arrival >= count),
+        f"{{name}} must name arrivals of 0 .. {count - 1}, got {{arrival}} in row {{e}}",
+        arrival=rows.arrival,
+        name=name,
     )
-    return rows
-
-
-def _check_steps_of(rule: Collection, rows: Reuse, arrivals: Arrivals) -> None:
-    """Refuses rows that serve before their gradient is there, or after the last step."""
-    first, last, quoted = rows.first, rows.last, _quoted(f"reuse of the rule '{rule.name}'")
-    version, n_updates = arrivals.version[rows.arrival], int(np.count_nonzero(arrivals.steps))
+    serves = np.zeros(count, bool)
+    serves[rows.arrival] = True
+    check_steps(serves, arrivals.steps, f" of the rule '{rule}'")
+    first, last, version = rows.first, rows.last, arrivals.version[rows.arrival]
+    n_updates = int(np.count_nonzero(arrivals.steps))
     refuse(
         (first < version) | (last < first) | (last >= n_updates),
-        f"{quoted} must let a gradient serve in steps of {{version}} .. {n_updates - 1}, got"
+        f"{{name}} must let a gradient serve in steps of {{version}} .. {n_updates - 1}, got"
         " {first} .. {last} in row {e}",
         first=first,
         last=last,
         version=version,
+        name=name,
     )
+
+
+class Alarm:
+    """When the timer of a run rings next."""
+
+    def __init__(self, timer: Timer | None) -> None:
+        self.timer = timer
+        self.at = inf if timer is None else max(0.0, timer.begin(0.0))
+
+    def hear(self, worker: int, now: float, *, steps: bool) -> None:
+        """Tells of an arrival, and of the step that it made if it did."""
+        if self.timer is not None:
+            at = self.timer.heard(worker, now)
+            self.at = max(now, self.timer.begin(now) if steps else at)
+
+    def ring(self) -> bool:
+        """Whether the server steps now, at the time of the alarm."""
+        now, self.at = self.at, inf
+        if self.timer is None or not self.timer.rings():
+            return False
+        self.at = max(now, self.timer.begin(now))
+        return True
+
+
+class Serving:
+    """Which gradients of one run enter a step, and with which weight, told as the arrivals come.
+
+    The weights of a step depend on its own group of gradients alone; rows of `reuse` depend on the
+    arrivals up to the step alone, so the rows that serve in the step just made are those that
+    `reuse` of these arrivals lets serve last. A rule that `serves` says so itself, which costs less
+    than asking again for all arrivals.
+    """
+
+    def __init__(self, rule: Collection, n_workers: int) -> None:
+        self._rule, self._n_workers = rule, n_workers
+        self._rows: list[tuple[int, int, float, Verdict]] = []
+        self._first = 0  # number of the arrival of the first row
+        self._serves = None if rule.serves is None else rule.serves(n_workers)
+
+    def hear(self, worker: int, delay: int, time: float, verdict: Verdict) -> Entries:
+        """What enters the step that this arrival makes, by arrival; empty if it makes none."""
+        if self._serves is not None:
+            return self._serves(worker, delay, verdict)
+        self._rows.append((worker, delay, time, verdict))
+        return self.step() if verdict is Verdict.STEP else []
+
+    def step(self) -> Entries:
+        """What enters the step that is made now, with the last arrival or by the clock."""
+        worker, delay, time, verdict = map(np.array, zip(*self._rows, strict=True))
+        worker, delay, steps = (
+            worker.astype(np.int32),
+            delay.astype(np.int32),
+            verdict == Verdict.STEP,
+        )
+        steps[-1] = True
+        arrivals = Arrivals(worker, delay, time, verdict != Verdict.DROP, steps, self._n_workers)
+        columns = settled(self._rule, arrivals)
+        if self._rule.reuse is None:
+            arrival = np.flatnonzero(arrivals.used)
+            weight = columns["weight"][arrival]
+            arrival += self._first
+            self._first += len(self._rows)
+            self._rows.clear()
+        else:
+            rows, last = columns["reuse"], int(np.count_nonzero(steps)) - 1
+            arrival, weight = rows.arrival[rows.last == last], rows.weight[rows.last == last]
+        return list(zip(arrival.tolist(), exact_weights(weight).tolist(), strict=True))
+
+
+def exact_weights(weight: np.ndarray) -> np.ndarray:
+    """Weights in float64; a float32 that is the nearest to 1/m for a whole m is taken as 1/m.
+
+    Without this a mean of three gradients would be off by 1e-8 in a float64 run.
+    """
+    precise = weight.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = 1.0 / np.round(1.0 / precise)
+    is_share = (precise != 0) & (share.astype(np.float32) == weight.astype(np.float32))
+    return np.where(is_share, share, precise)

@@ -11,6 +11,7 @@ With v the server version and r the version read, d = v - r:
     ringmaster_quantile(q)  as ringmaster, R following the delays seen so far
     malenia(S)   x <- x - mean over workers of (mean of this worker's fresh gradients),
                     once all are heard often enough
+    every_bucket(B)  x <- x - mean of all gradients, once each of B groups of workers is heard
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from asyncjax.checks import flag, function_of, real, whole, within
+from asyncjax.checks import flag, function, function_of, real, whole, within
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
 
 Weights = NDArray[np.floating[Any]]
@@ -49,13 +50,6 @@ def wait_for(b: int) -> Collection:
     Args:
         b: Gradients in a step, at least 1 and at most the number of open jobs.
 
-    Returns:
-        The rule, for `asynchronous(..., collect=)` and `live.train`.
-
-    Raises:
-        TypeError: `b` is not an integer.
-        ValueError: `b` is below 1.
-
     Example:
         >>> from asyncjax import clocks, traces
         >>> rule = traces.wait_for(2)
@@ -73,26 +67,16 @@ def wait_for(b: int) -> Collection:
 def buffered(
     b: int, staleness: Callable[[NDArray[np.int32]], ArrayLike] | None = None
 ) -> Collection:
-    """The server collects b gradients and steps along their mean.
-
-    Each deliverer gets its next job at once.
+    """The server collects b gradients and steps along their mean; deliverers are answered at once.
 
     Args:
         b: Gradients in a step, at least 1; may exceed the number of workers.
         staleness: `(delay int32[E]) -> float[E]`, a factor of each gradient by its delay, at least
             0: FedBuff's own is `lambda delay: (1 + delay) ** -0.5`. None: all 1.
 
-    Returns:
-        The rule, for `asynchronous(..., collect=)` and `live.train`.
-
-    Raises:
-        TypeError: `b` is not an integer, or `staleness` no function.
-        ValueError: `b` is below 1; when the trace is made, what `staleness` gives is negative, not
-            finite, or of another shape.
-
     Note:
-        The divisor is b, with and without `staleness`: a step of stale gradients is a short step,
-        as in FedBuff. Some programs divide by the sum of the factors instead.
+        The divisor is b, with and without `staleness`, as in FedBuff; some programs divide by the
+        sum of the factors instead.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -110,8 +94,7 @@ def buffered(
     b = whole("b", b)
     if staleness is None:
         return Collection(f"buffered {b}", _every(b), _share(b), period=b)
-    if not callable(staleness):
-        raise TypeError(f"staleness must be a function of the delays, got {staleness!r}")
+    function("staleness", staleness, "a function of the delays")
 
     def weigh(arrivals: Arrivals) -> Weights:
         weight = np.asarray(staleness(arrivals.delay), np.float64)
@@ -126,32 +109,21 @@ def buffered(
 
 
 def rennala(b: int, *, cancel: bool = False) -> Collection:
-    """Rennala: only gradients at the current model are collected, b to a step.
-
-    Late ones are thrown away.
+    """Rennala: only gradients at the current model are collected, b to a step; others are dropped.
 
     Args:
         b: Gradients in a step, at least 1.
         cancel: After each step also stop every other running job and restart its worker at the new
             model (k-batch-sync); then nothing is ever thrown away.
 
-    Returns:
-        The rule, for `asynchronous(..., collect=)` and `live.train`.
-
-    Raises:
-        TypeError: `b` is not an integer, or `cancel` neither True nor False.
-        ValueError: `b` is below 1.
-
     Note:
-        With `asynchronous(..., timeout=patience)`, one a worker, a gradient that takes longer than
-        its worker's patience is abandoned and another begun, as MindFlayer does (Maranjyan, Omar,
-        Richtárik, 2024, arXiv 2410.04285). It differs in three things, as reviews and summaries of
-        that paper tell: there worker i makes B_i attempts a step, abandoned ones included, and then
-        waits, here whoever is fast goes on until b gradients are there; the step comes when the
-        last attempt is over, also if it is abandoned, here only with a gradient; and the sum is
-        divided by the expected number, sum_i p_i B_i with p_i the chance of an attempt to be done
-        in time, so that a step with few gradients is short, here by b. Where no attempt is ever
-        abandoned, and all workers are equally fast, both are the same for b = sum_i B_i.
+        With `timeout=patience`, one a worker, this is close to MindFlayer (Maranjyan, Omar,
+        Richtárik, 2024, arXiv 2410.04285). As reviews and summaries of that paper tell, there
+        worker i makes B_i attempts a step, abandoned ones included, and then waits, here whoever is
+        fast goes on until b gradients are there; the step comes when the last attempt is over, here
+        only with a gradient; and the sum is divided by its expected number, sum_i p_i B_i with p_i
+        the chance of an attempt to be done in time, here by b. Where nothing is abandoned and all
+        workers are equally fast, both are the same for b = sum_i B_i.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -165,9 +137,9 @@ def rennala(b: int, *, cancel: bool = False) -> Collection:
     """
     b, cancel = whole("b", b), flag("cancel", cancel)
     name = f"rennala {b}" + (", cancelling" if cancel else "")
-    if cancel:
-        return Collection(name, _every(b, fresh=True), _share(b), cancel_from=1, restarts=b)
-    return Collection(name, _every(b, fresh=True), _share(b))
+    stale, restarts = (1, b) if cancel else (None, None)
+    every = _every(b, fresh=True)
+    return Collection(name, every, _share(b), cancel_from=stale, restarts=restarts)
 
 
 def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:
@@ -180,14 +152,6 @@ def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:
             same number whenever it is asked.
         cancel: After each step also stop every other running job that has become this stale, and
             restart its worker.
-
-    Returns:
-        The rule, for `asynchronous(..., collect=)` and `live.train`.
-
-    Raises:
-        TypeError: `threshold` is neither a number nor a function of one argument, or `cancel`
-            neither True nor False; when the trace is made, what the function gives is no number.
-        ValueError: `threshold` is below 1 or NaN, or what the function gives.
 
     Note:
         Behind it `optax.chain(optax.contrib.scale_by_muon(beta=1 - a, nesterov=False),
@@ -215,53 +179,50 @@ def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:
         depend on the update: Sadiev, Maranjyan, Ilin, Richtárik, 2026 (arXiv 2605.18174), of which
         only that they grow was to be had here.
     """
-    cancel = flag("cancel", cancel)
+    cancel, varies = flag("cancel", cancel), callable(threshold)
     if callable(threshold):
         function_of("threshold", threshold, "version", reason=", or a number of at least 1")
-        _at_version(threshold, 0)
+        limit_at = partial(_at_version, threshold)
+        limit_at(0)
     else:
-        threshold = real("threshold", threshold, least=1.0, finite=False)
+        bound = real("threshold", threshold, least=1.0, finite=False)
+        limit_at = lambda version: bound  # noqa: E731
 
     def start(n_workers: int) -> Collector:
-        stuck = without_all(n_workers)
-        if callable(threshold):
-            return Collector(_below_threshold(threshold), is_stuck_without=stuck)
-        drop, step, limit = Verdict.DROP, Verdict.STEP, threshold
+        version, limit = 0, limit_at(0)
+        drop, _, step = Verdict
 
         def receive(worker: int, delay: int) -> Verdict:
-            return step if delay < limit else drop
+            nonlocal version, limit
+            if delay >= limit:
+                return drop
+            if varies:
+                version += 1
+                limit = limit_at(version)
+            return step
 
-        return Collector(receive, is_stuck_without=stuck)
+        return Collector(receive, is_stuck_without=without_all(n_workers))
 
-    name = "ringmaster" + (", by the version" if callable(threshold) else f" {threshold:g}")
+    name = "ringmaster" + (", by the version" if varies else f" {limit_at(0):g}")
     name += ", cancelling" if cancel else ""
-    limit = partial(_at_version, threshold) if callable(threshold) else threshold
-    return Collection(name, start, _share(1), cancel_from=limit if cancel else None)
+    cancel_from = (limit_at if varies else limit_at(0)) if cancel else None
+    return Collection(name, start, _share(1), cancel_from=cancel_from)
 
 
 def ringmaster_quantile(quantile: float) -> Collection:
-    """Ringmaster without a parameter in units of delay.
-
-    The threshold is a quantile of the delays seen so far.
+    """Ringmaster whose threshold is a quantile of the delays seen so far.
 
     With m arrivals so far, this one included, a gradient of delay d is used iff fewer than
     `quantile * m` of them had a smaller delay. So the stalest share of about 1 - `quantile` is
-    thrown away, whatever the number of workers and their speeds; the threshold follows them when
-    they change.
+    thrown away, whatever the workers and their speeds.
 
     Args:
         quantile: In (0, 1]; 1 uses every gradient.
 
-    Returns:
-        The rule, for `asynchronous(..., collect=)` and `live.train`.
-
-    Raises:
-        ValueError: `quantile` is out of range.
-
     Note:
-        The theory's threshold is ceil(noise variance / accuracy), which is rarely known. This rule
-        is this library's own, in the spirit of Attia, Gaash and Koren, 2025 (arXiv 2408.07503),
-        whose guarantees depend on a quantile of the delays instead of their mean.
+        The theory's threshold, ceil(noise variance / accuracy), is rarely known. This rule is this
+        library's own, in the spirit of Attia, Gaash and Koren, 2025 (arXiv 2408.07503), whose
+        guarantees depend on a quantile of the delays.
 
     Example:
         >>> import jax
@@ -307,12 +268,6 @@ def malenia(minimum: float) -> Collection:
     Args:
         minimum: Smallest harmonic mean of the counts, at least 1.
 
-    Returns:
-        The rule, for `asynchronous(..., collect=)` and `live.train`.
-
-    Raises:
-        ValueError: `minimum` is below 1, NaN or infinite.
-
     Example:
         >>> from asyncjax import clocks, traces
         >>> rule = traces.malenia(1)
@@ -350,6 +305,60 @@ def malenia(minimum: float) -> Collection:
     return Collection(f"malenia {minimum:g}", start, _mean_of_means)
 
 
+def every_bucket(n_buckets: int) -> Collection:
+    """BASGD's collection: a step comes once every bucket has at least one gradient.
+
+    Each deliverer gets its next job at once. A worker who delivers often, or sends anything, fills
+    one bucket only, and the slow ones of a bucket need not be waited for.
+
+    Args:
+        n_buckets: Buckets B, at least 1 and at most the number of workers; worker i writes into
+            bucket i mod B. One is the pure rule; as many as workers wait for everybody.
+
+    Returns:
+        The rule. `simulation.Update(optimizer, aggregator=steps.bucketed(n_buckets,
+        steps.median()))` steps along the median of the buckets' means; without an aggregator the
+        step is along the mean of all gradients.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> rule = traces.every_bucket(2)
+        >>> clock = clocks.constant([1.0, 1.5, 4.0])  # workers 0 and 2 share a bucket
+        >>> trace = traces.asynchronous(clock, n_updates=3, collect=rule)
+        >>> trace.worker, trace.time[trace.steps]
+        (array([0, 1, 0, 0, 1, 0, 2, 1], dtype=int32), array([1.5, 3. , 4.5]))
+
+    Reference:
+        Yang, Li, BASGD, 2021 (arXiv 2003.00937), Algorithm 2 and Section 3.1.
+    """
+    n_buckets = whole("n_buckets", n_buckets)
+
+    def weigh(arrivals: Arrivals) -> Weights:
+        return 1.0 / np.bincount(arrivals.version)[arrivals.version]
+
+    def start(n_workers: int) -> Collector:
+        if n_buckets > n_workers:
+            raise ValueError(
+                f"n_buckets must be at most the number of workers, {n_workers}, got {n_buckets}"
+            )
+        empty = set(range(n_buckets))
+
+        def receive(worker: int, delay: int) -> Verdict:
+            empty.discard(worker % n_buckets)
+            if empty:
+                return Verdict.KEEP
+            empty.update(range(n_buckets))
+            return Verdict.STEP
+
+        def is_stuck_without(lost: Set[int]) -> bool:
+            left = {worker % n_buckets for worker in range(n_workers) if worker not in lost}
+            return len(lost) == n_workers or not empty <= left
+
+        return Collector(receive, is_stuck_without=is_stuck_without)
+
+    return Collection(f"every of {n_buckets} buckets", start, weigh)
+
+
 def without_all(n_workers: int) -> Callable[[Set[int]], bool]:
     """What a rule is stuck without that steps whoever delivers: nothing less than all workers."""
     return lambda lost: len(lost) == n_workers
@@ -358,21 +367,6 @@ def without_all(n_workers: int) -> Callable[[Set[int]], bool]:
 def _at_version(threshold: Callable[[int], float], version: int) -> float:
     """The threshold at a version, looked at."""
     return real(f"threshold({version})", threshold(version), least=1.0, finite=False)
-
-
-def _below_threshold(threshold: Callable[[int], float]) -> Callable[[int, int], Verdict]:
-    """Every gradient steps whose delay is below the threshold of its version."""
-    version, limit = 0, _at_version(threshold, 0)
-
-    def receive(worker: int, delay: int) -> Verdict:
-        nonlocal version, limit
-        if delay >= limit:
-            return Verdict.DROP
-        version += 1
-        limit = _at_version(threshold, version)
-        return Verdict.STEP
-
-    return receive
 
 
 def _every(b: int, *, fresh: bool = False) -> Callable[[int], Collector]:

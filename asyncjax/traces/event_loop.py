@@ -11,34 +11,16 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from asyncjax.traces.alarm import Alarm
-from asyncjax.traces.collection import Verdict
+from asyncjax.traces.collection import Alarm, Verdict
 from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.random_draws import Finishes
+from asyncjax.traces.random_draws import Finish
 from asyncjax.traces.server import IDLE, TAKEN, Rules, Server, Service
-from asyncjax.traces.stall_detection import Moment, StallDetector
+from asyncjax.traces.stall_detection import Moment, StallDetector, listed
 
 # Events (arrivals and given-up jobs) without an update before the loop looks around, and more a
 # worker; how much more it waits for the next look, at most; and between two words on its progress.
 _LOOK, _LOOK_A_WORKER, _NEXT_LOOK, _PIECE = 4_096, 16, 65_536, 512
-
-
-class _Looks:
-    """When the loop looks around next: the number of silent events, and what it was last time."""
-
-    def __init__(self, n_workers: int) -> None:
-        self.begin = self.threshold = _LOOK + _LOOK_A_WORKER * n_workers
-        self.waited_from = self.count = self.given_up = 0
-
-    def is_due(self, silent: int, waited_from: int) -> bool:
-        """Whether so many events without an update are a reason to look around."""
-        if waited_from != self.waited_from:  # there was an update
-            self.waited_from, self.threshold = waited_from, self.begin
-        if silent < self.threshold:
-            return False
-        self.threshold = silent + min(silent, _NEXT_LOOK)
-        return True
 
 
 class EventLoop:
@@ -47,14 +29,13 @@ class EventLoop:
     An entry of the heap counts only while its serial is the worker's: stopped jobs stay behind.
     Entries are (time, code, serial), where code is the worker whose job arrives, or n + the worker
     whose job is given up, or 2n for the alarm, which counts only at its present time; a job that
-    never returns and is never given up has none. Where workers
-    cannot be interrupted a job that was stopped or given up still has its entry: when it is done
-    its worker is free.
+    never returns and is never given up has none. Where workers cannot be interrupted a job that was
+    stopped or given up still has its entry: when it is done its worker is free.
     """
 
     def __init__(
         self,
-        finishes: Finishes,
+        finishes: Sequence[Finish],
         rules: Rules,
         stalls: StallDetector,
         service: Service | None = None,
@@ -70,7 +51,9 @@ class EventLoop:
         self.heap: list[tuple[float, int, int]] = []
         self.given_up = 0
         self.alarm, self.alarm_set = Alarm(rules.collector.timer), inf
-        self.looks = _Looks(n)
+        # Silent events at which it looks around next; the update before, counts at the last look.
+        self.first_look = self.next_look = _LOOK + _LOOK_A_WORKER * n
+        self.looked_from = self.looked_count = self.looked_given_up = 0
 
     def run(self, initial: Sequence[int], n_updates: int, pace: Pace | None = None) -> EventTrace:
         """Serves arrivals until the server has updated `n_updates` times."""
@@ -87,11 +70,13 @@ class EventLoop:
                 pause = self._look(count, waited_from, pace)
             now, worker, serial = heappop(heap)
             if worker >= 2 * n_workers:
-                if self._rings(now):
-                    made, waited_from = made + 1, count + self.given_up
-                    free = max(now, free) + (0.0 if service is None else service.step)
-                    schedule(server.ring(now, free), free)
-                    self._set_alarm()
+                if now == self.alarm.at:
+                    self.alarm_set = inf
+                    if self.alarm.ring():
+                        made, waited_from = made + 1, count + self.given_up
+                        free = max(now, free) + (0.0 if service is None else service.step)
+                        schedule(server.ring(now, free), free)
+                        self._set_alarm()
                 continue
             if worker >= n_workers:
                 worker -= n_workers
@@ -131,13 +116,6 @@ class EventLoop:
             heappush(self.heap, (at, 2 * self.n_workers, 0))
         self.alarm_set = at
 
-    def _rings(self, now: float) -> bool:
-        """Whether the server steps by an alarm of the heap, now."""
-        if now != self.alarm.at:
-            return False
-        self.alarm_set = inf
-        return self.alarm.ring()
-
     def _schedule(self, started: Iterable[int], now: float) -> None:
         """Foresees when jobs that start now arrive, or are given up."""
         server = self.server
@@ -152,41 +130,41 @@ class EventLoop:
 
     def _look(self, count: int, waited_from: int, pace: Pace | None) -> int:
         """Tells how far the run is, and ends it if it is stuck; the number of the next look."""
-        looks, events = self.looks, count + self.given_up
-        silent, is_first = events - waited_from, not events
+        events = count + self.given_up
+        silent, looks = events - waited_from, not events
         if not self.heap:
             raise StalledError(self._stuck(count, None), self.server.trace_so_far())
         if pace is not None and count:
             pace.at(self.server.version, self.server.time)
-        if self.alarm.at == inf and (is_first or looks.is_due(silent, waited_from)):
-            if count != looks.count:
-                looks.count, looks.given_up = count, self.given_up
-            why = self.stalls.why_stuck(self._moment(silent), looks_ahead=not is_first)
+        if self.alarm.at == inf:
+            if waited_from != self.looked_from:  # there was an update
+                self.looked_from, self.next_look = waited_from, self.first_look
+            if silent >= self.next_look:
+                self.next_look, looks = silent + min(silent, _NEXT_LOOK), True
+            if looks and count != self.looked_count:
+                self.looked_count, self.looked_given_up = count, self.given_up
+            why = (
+                self.stalls.why_stuck(self._moment(silent), looks_ahead=events > 0)
+                if looks
+                else None
+            )
             if why is not None:
                 raise StalledError(self._stuck(count, why), self.server.trace_so_far())
-        after = waited_from + looks.threshold
+        after = waited_from + self.next_look
         return after if pace is None else min(after, events + _PIECE)
 
     def _moment(self, silent: int) -> Moment:
         """What the stall detector has to know."""
         server, n = self.server, self.n_workers
-        coming, late = set(), {}
-        for _, code, serial in self.heap:
-            if code < 2 * n and server.serial[code % n] == serial:
-                if code < n:
-                    coming.add(code)
-                else:
-                    late[code - n] = server.job[code - n]
+        entries = [(code, serial) for _, code, serial in self.heap if code < 2 * n]
+        live = [code for code, serial in entries if server.serial[code % n] == serial]
+        coming = {code for code in live if code < n}
+        late = {code - n: server.job[code - n] for code in live if code >= n}
         running = {worker for worker, serial in enumerate(server.serial) if serial != IDLE}
         for worker in [worker for worker in running if server.serial[worker] == TAKEN]:
             if self.done is not None and self.done[worker] < inf:
-                if server.queues[worker]:
-                    coming.add(worker)
-                else:
-                    running.discard(worker)
-        idle = {
-            worker for worker in range(n) if worker not in running and not server.queues[worker]
-        }
+                (coming.add if server.queues[worker] else running.discard)(worker)
+        idle = {i for i in range(n) if i not in running and not server.queues[i]}
         return Moment(
             now=self.heap[0][0],  # no job begins before
             coming=coming,
@@ -194,24 +172,20 @@ class EventLoop:
             lost=running - coming - late.keys(),
             jobless=idle - {*server.held},
             silent=silent,
-            given_up=self.given_up - self.looks.given_up,
+            given_up=self.given_up - self.looked_given_up,
         )
 
     def _stuck(self, count: int, why: str | None) -> str:
         server = self.server
-        now = server.time
         lost = [worker for worker, serial in enumerate(server.serial) if serial != IDLE]
-        if why is not None:
-            pass
-        elif lost:
-            shown = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
-            why = f"no job will return any more; jobs of {len(lost)} workers ({shown}) are lost"
+        if why is None and lost:
+            why = f"no job will return any more; jobs of {len(lost)} workers ({listed(lost)})"
+            why += " are lost"
             why += f", and the gate holds back {len(server.blocked)}" if server.blocked else ""
-        elif server.blocked:
-            why = f"no job is running; the gate holds back {len(server.blocked)} workers for ever"
-        else:
-            why = "no job is open"
+        elif why is None:
+            held = f"no job is running; the gate holds back {len(server.blocked)} workers for ever"
+            why = held if server.blocked else "no job is open"
         return (
-            f"the trace cannot go on after arrival {count} at time {now:g}, update"
+            f"the trace cannot go on after arrival {count} at time {server.time:g}, update"
             f" {server.version}: {why} ({sum(map(len, server.queues))} jobs wait in queues)"
         )

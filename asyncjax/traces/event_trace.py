@@ -1,8 +1,7 @@
 """`EventTrace`: who delivered what, when, and how stale it was.
 
-A trace is the narrow waist of asyncjax. It is made without a model, because the time a gradient
-takes does not depend on its value; it can be printed, plotted, checked, stored, or recorded from
-real workers; and it is then replayed against any problem and any optimizer.
+It is made without a model, because the time a gradient takes does not depend on its value, and then
+replayed against any problem and any optimizer.
 
 One entry is one *arrival*: a gradient of worker `worker[e]`, taken at model version
 `read_version[e]`, reaches the server at `time[e]` while the server holds version `version[e]`.
@@ -68,25 +67,6 @@ class EventTrace(NamedTuple):
     them. `step_time` is there only where the server also steps by the clock (`timed`): such an
     update counts as made after the last arrival before it.
 
-    Attributes:
-        time: float64[E], time units since the start, not decreasing.
-        worker: int32[E], 0..n-1.
-        job: int32[E], how many jobs this worker had started before this one.
-        read_version: int32[E], version at which the gradient is taken.
-        version: int32[E], server version just before this arrival is handled.
-        used: bool[E], False: thrown away.
-        steps: bool[E], the server updates right after this arrival.
-        weight: float32[E], factor in the step's direction; 0 where unused.
-        start: float64[E], when the worker began this job, time units; None: not recorded.
-        n_workers: Number of workers, also those never heard; None: as many as are named.
-        open_jobs: Jobs handed out and not back at the end: worker, read version, start; None: not
-            recorded.
-        cancelled: Jobs that were stopped: worker, start, moment of the stop; None: not recorded.
-        reuse: Rows (arrival, first step, last step, weight) where gradients serve in several steps;
-            None: each serves once.
-        step_time: float64[T], when each update was made, time units; None: with the arrival that
-            makes it.
-
     Example:
         >>> import numpy as np
         >>> from asyncjax import clocks, traces
@@ -105,11 +85,11 @@ class EventTrace(NamedTuple):
     used: NDArray[np.bool_]  # bool[E], False: thrown away
     steps: NDArray[np.bool_]  # bool[E], the server updates right after this arrival
     weight: NDArray[np.float32]  # float32[E], factor in the step's direction; 0 where unused
-    start: Float64 | None = None  # float64[E], when the worker began this job
-    n_workers: int | None = None  # number of workers, also those never heard
-    open_jobs: OpenJobs | None = None
-    cancelled: CancelledJobs | None = None
-    reuse: Reuse | None = None
+    start: Float64 | None = None  # float64[E], when the worker began this job; None: not recorded
+    n_workers: int | None = None  # also those never heard; None: as many as are named
+    open_jobs: OpenJobs | None = None  # handed out and not back at the end; None: not recorded
+    cancelled: CancelledJobs | None = None  # stopped; None: not recorded
+    reuse: Reuse | None = None  # None: each gradient serves once
     # float64[T], time units, when each update was made; None: with the arrival that makes it
     step_time: Float64 | None = None
 
@@ -134,8 +114,7 @@ class EventTrace(NamedTuple):
     def to_frame(self) -> Any:
         """The arrivals as a pandas table, a row each, with their delay.
 
-        Raises:
-            ImportError: The extra `study`, which brings pandas, is not installed.
+        Needs the extra `study`, which brings pandas.
 
         Example:
             >>> from asyncjax import clocks, traces
@@ -186,13 +165,7 @@ class StalledError(ValueError):
 
 
 def worker_count(trace: EventTrace) -> int:
-    """Number of workers of a trace: as stated, or else one more than the largest worker index.
-
-    Example:
-        >>> from asyncjax import clocks, traces
-        >>> worker_count(traces.asynchronous(clocks.constant([1.0, 9.0]), n_updates=3))
-        2
-    """
+    """Number of workers of a trace: as stated, or else one more than the largest worker index."""
     if trace.n_workers is not None:
         return trace.n_workers
     return int(np.max(trace.worker)) + 1 if len(trace.worker) else 0

@@ -1,15 +1,12 @@
-"""Collection rules with a table.
-
-Every step averages over workers, so a gradient serves in several steps.
+"""Collection rules with a table: steps average over workers; a gradient serves in several steps.
 
     table        x <- x - (1/n) sum_i g_i        at every arrival; g_i the last gradient of worker i
     table(a)     x <- x - (1/|A|) sum_A g_i      A the workers whose g_i is at most a updates old
     ringleader   x <- x - (1/n) sum_i G_i / c_i  n steps a round; G_i, c_i sum and number of those
                                                  of worker i
 
-A trace holds no values, so the table is not kept here: `Reuse` says which gradient enters which
-steps with which weight, and a replay sums accordingly. The delay of a step is the age of the oldest
-gradient in the table.
+A trace holds no values: `Reuse` says which gradient enters which steps with which weight, and a
+replay sums accordingly. The delay of a step is the age of the oldest gradient in the table.
 """
 
 from __future__ import annotations
@@ -47,21 +44,15 @@ def table(*, max_age: float = math.inf) -> Collection:
         The rule. Without a `max_age` a worker that is never heard again stays in the table with its
         last gradient: the delay of the steps then grows without bound.
 
-    Raises:
-        TypeError: `max_age` is not a number.
-        ValueError: `max_age` is negative or NaN.
-
     Note:
         n workers of one speed deliver gradients that are n - 1 updates old, so a `max_age` of 2 n -
         2 keeps all of them, and one below n - 1 leaves only few who step at all; 0 is `rennala(1)`
-        after the first step. ACE is the table without a `max_age`, ACED the one with it. Of their
-        paper the pseudo-code was not available: that means are over |A_t| and that no step is made
-        where A_t is empty follows a public program by others; that age counts from the model handed
-        out, not from the arrival, is derived from the staleness that the abstract bounds. Two
-        deviations. An arrival that is itself too old makes no step here, where ACED would step
-        along the others again: every step of a trace needs a new gradient. And ACED begins with a
-        gradient of everybody at x_0 in one round; here workers that are early go on at x_0 until
-        the last has been heard.
+        after the first step. ACE is the table without a `max_age`, ACED the one with it; their
+        pseudo-code was not available. Means over |A_t|, and no step where A_t is empty, follow a
+        public program by others; that age counts from the model handed out is derived from the
+        abstract. Two deviations: an arrival that is itself too old makes no step here, where ACED
+        would step along the others again; and here workers that are early go on at x_0 until the
+        last has been heard, where ACED begins with one round.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -119,12 +110,6 @@ def ringleader(*, refresh: bool = False) -> Collection:
         refresh: How a gradient that makes no step is answered. False: the worker goes on at the
             model it has, and gets a new one only after its own step. True: it gets the current
             model.
-
-    Returns:
-        The rule, for `to_deliverer`.
-
-    Raises:
-        TypeError: `refresh` is neither True nor False.
 
     Note:
         The paper was not available; this follows public summaries of it, whose formula takes all of
@@ -270,16 +255,7 @@ def rows_that_serve(
 
 
 def equal_shares(rows: Reuse) -> Reuse:
-    """The rows with weight 1/m in a step where m of them serve, cut where m changes.
-
-    Every step up to the last has a row.
-
-    Example:
-        >>> rows = Reuse(*map(np.array, ([0, 1], [0, 1], [3, 2], [1.0, 1.0])))
-        >>> cut = equal_shares(rows)
-        >>> [column.tolist() for column in cut]
-        [[0, 0, 0, 1], [0, 1, 3, 1], [0, 2, 3, 2], [1.0, 0.5, 1.0, 0.5]]
-    """
+    """The rows with weight 1/m in a step where m of them serve, cut where m changes."""
     n_updates = int(rows.last.max(initial=-1)) + 1
     begins = np.bincount(rows.first, minlength=n_updates)
     ends = np.bincount(rows.last + 1, minlength=n_updates)

@@ -19,9 +19,7 @@ from jax.core import Tracer
 
 from asyncjax.checks import shown, whole
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.job_checks import by_worker
-from asyncjax.traces.trace_columns import LARGEST
-from asyncjax.traces.validation import validate
+from asyncjax.traces.validation import LARGEST, by_worker, validate
 
 
 def from_delays(

@@ -1,35 +1,38 @@
-"""How far the making of a trace is, told on the host a few times a second."""
+"""How far a trace goes: up to a time, at least to a horizon; and how far its making is.
+
+A trace is made by its number of updates N, and that of few is a prefix of that of many. So where a
+time T is asked for, traces are made that grow, at most eightfold at once, until they reach it:
+
+    N <- ceil(N min(8, 1.03 T / time)) + 1
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from asyncjax.checks import function
+import numpy as np
+from numpy.typing import ArrayLike
+
+from asyncjax.checks import function, real, shown, whole, within
+from asyncjax.traces.event_trace import EventTrace, StalledError, worker_count
 
 _SECONDS = 0.25
 _ALL_DRAWN = 0.95  # of the work; the rest is sorting
+_FIRST, _SPARE, _LEAP = 64, 1.03, 8.0
 
 
 class Progress(NamedTuple):
-    """How far a run is.
+    """How far a run is."""
 
-    Attributes:
-        updates: Updates made so far.
-        n_updates: Updates in all.
-        time: Simulated, time units; epochs where there is no clock.
-        lost: Times that a worker of a live run was lost so far.
-        returned: Times that a lost worker was there again.
-        waited: Times that a worker waited for a place, and this was said.
-    """
-
-    updates: int
-    n_updates: int
-    time: float
-    lost: int = 0
-    returned: int = 0
-    waited: int = 0
+    updates: int  # made so far
+    n_updates: int  # in all
+    time: float  # simulated, time units; epochs where there is no clock
+    lost: int = 0  # times that a worker of a live run was lost so far
+    returned: int = 0  # times that a lost worker was there again
+    waited: int = 0  # times that a worker waited for a place, and this was said
 
 
 class Pace:
@@ -52,9 +55,9 @@ class Pace:
             self._due = time.monotonic() + _SECONDS
 
     def drawn(self, share: float, last: float) -> None:
-        """Tells how far a run is, about, that is made in one piece: by what is drawn of it.
+        """Tells about how far a run is that is made in one piece, by the share drawn of it.
 
-        `last` is when it will end, about. What is drawn twice as a precaution does not go back.
+        It will end about at `last`. What is drawn twice as a precaution does not go back.
         """
         self._share = max(self._share, min(share, _ALL_DRAWN))
         self.at(int(self._share * self._n_updates), self._share * last)
@@ -68,18 +71,123 @@ class Pace:
 
 
 def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
-    """The pace of a run, None where nobody wants to know.
-
-    Raises:
-        TypeError: `progress` is no function.
-
-    Example:
-        >>> seen = []
-        >>> pace = pace_of(seen.append, 3)
-        >>> pace.end(2.0)
-        >>> seen
-        [Progress(updates=3, n_updates=3, time=2.0, lost=0, returned=0, waited=0)]
-    """
+    """The pace of a run, None where nobody wants to know."""
     if progress is None:
         return None
     return Pace(function("progress", progress, "a function of a Progress, or None"), n_updates)
+
+
+def made_until(
+    make: Callable[[int], EventTrace], until: float | None, n_updates: int | None
+) -> EventTrace:
+    """The trace of so many updates, or of all that are made up to a time.
+
+    `make(n_updates)` is a prefix of that of any larger number.
+    """
+    if until is None:
+        if n_updates is None:
+            raise TypeError("n_updates must be an integer of at least 1 where until is None")
+        return make(n_updates)
+    until = real("until", until, above=0.0)
+    if n_updates is not None:
+        raise ValueError(f"until must be None where n_updates is given, got {until:g}")
+    count, run = _FIRST, None
+    while run is None or run.end <= until:
+        try:
+            run = make(count)
+        except StalledError as error:
+            if error.trace is None or error.trace.end <= until:
+                raise
+            run = error.trace
+        count = math.ceil(count * min(_LEAP, _SPARE * until / run.end)) + 1
+    made = int(np.searchsorted(run.update_time, until, side="right"))
+    if not made:
+        first = run.update_time[0]
+        raise ValueError(f"until must be at least {first:g}, the first update, got {until:g}")
+    return make(made)
+
+
+def lasting(
+    make: Callable[[int], Sequence[EventTrace]],
+    horizon: ArrayLike,
+    *,
+    n_updates: int = 8,
+    multiple_of: int = 1,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[EventTrace]:
+    """Makes traces of equally many updates that all last at least to their horizon.
+
+    Args:
+        make: `(n_updates) -> traces`, each with that many updates: say, one a seed. It is called
+            until they last.
+        horizon: Time units, one number, or one a trace; more than 0.
+        n_updates: Number of updates to begin with.
+        multiple_of: The number of updates is a multiple of this; the beginning is rounded up to it,
+            too. Equal numbers share compilations.
+        progress: Called after every `make` with the updates made, those that will be asked for next
+            (at the end: the same), and the time that all traces reach.
+
+    Returns:
+        What `make` gave last; a trace's last arrival is at its horizon or later.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks, traces
+        >>> clock, keys = clocks.exponential([1.0, 2.0]), jax.random.split(jax.random.key(0), 3)
+        >>> runs = traces.lasting(
+        ...     lambda n: [traces.asynchronous(clock, n_updates=n, key=key) for key in keys], 50.0)
+        >>> [bool(run.time[-1] >= 50.0) for run in runs], len({run.n_updates for run in runs})
+        ([True, True, True], 1)
+    """
+    function("make", make, "a function n_updates -> traces")
+    if progress is not None:
+        function("progress", progress, "a function of a Progress, or None")
+    horizons = np.asarray(within("horizon", horizon, above=0.0), np.float64)
+    unit = whole("multiple_of", multiple_of)
+    count = -(-whole("n_updates", n_updates) // unit) * unit
+    before, added = None, 0
+    while True:
+        runs = make(count)
+        _check(runs, count, horizons)
+        ends = np.array([run.end for run in runs], np.float64)
+        lasts = bool(np.all(ends >= horizons))
+        # At one instant a worker delivers no more than once.
+        stands = [] if lasts or before is None else np.flatnonzero(ends <= before).tolist()
+        for place in stands:
+            if added > worker_count(runs[place]):
+                raise ValueError(
+                    f"make must give traces that last longer with more updates, but trace {place}"
+                    f" ends at time {runs[place].end:g} with {count - added} updates and with"
+                    f" {count}"
+                )
+        wanted = count
+        if not lasts:
+            wanted = math.ceil(count * min(_LEAP, float(np.max(_SPARE * horizons / ends))))
+            # Rounding up to a larger unit leaves room, too.
+            wanted = -(-wanted // unit) * unit if unit > 1 else wanted + 1
+        if progress is not None:
+            progress(Progress(count, wanted, float(ends.min())))
+        if lasts:
+            return list(runs)
+        before, added, count = ends, wanted - count, wanted
+
+
+def _check(runs: Sequence[EventTrace], count: int, horizons: np.ndarray) -> None:
+    """Refuses what is no list of one trace of `count` updates a horizon."""
+    if isinstance(runs, EventTrace) or not isinstance(runs, list | tuple):
+        what = "one trace" if isinstance(runs, EventTrace) else shown(runs)
+        raise TypeError(f"make must give a list of traces, got {what}; return [trace] for one")
+    if not runs:
+        raise ValueError(f"make must give at least one trace, got none for {count} updates")
+    if horizons.shape not in ((), (len(runs),)):
+        raise ValueError(
+            f"horizon must be one number or one a trace, {len(runs)}, got shape {horizons.shape}"
+        )
+    for place, run in enumerate(runs):
+        if not isinstance(run, EventTrace):
+            raise TypeError(f"make must give a list of traces, got {shown(run)} at place {place}")
+        if run.n_updates != count:
+            raise ValueError(
+                f"make must give traces of {count} updates, as asked, but trace {place} has"
+                f" {run.n_updates}"
+            )

@@ -9,12 +9,11 @@ drawn in blocks.
 from __future__ import annotations
 
 import contextlib
-from array import array
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from operator import length_hint
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,14 +35,6 @@ from asyncjax.clocks.validate import (
 
 Finish = Callable[[float], float]
 Load = float | np.ndarray
-
-
-class Finishes(Protocol):
-    """One `Finish` a worker."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, worker: int, /) -> Finish: ...
-    def __iter__(self) -> Iterator[Finish]: ...
 
 
 _BLOCK = 64  # jobs of one lane
@@ -90,31 +81,27 @@ def count_of_updates(n_updates: Any) -> int:
     return count if count <= _MOST_UPDATES else whole("n_updates", count, 1, _MOST_UPDATES)
 
 
-@partial(jax.jit, static_argnames=("count",))
+@partial(jax.jit, static_argnames=("count", "apart"))
 def _lanes(
-    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: Any, count: int
-) -> jax.Array:
-    """Durations of `count` jobs from `first` on of each lane's worker, float64[lanes, count]."""
-    return _of_lanes(clock, key, worker, first, load, count).total
+    clock: Clock,
+    key: jax.Array,
+    worker: jax.Array,
+    first: jax.Array,
+    load: Any,
+    count: int,
+    apart: bool,
+) -> jax.Array | Times:
+    """Durations of `count` jobs from `first` on of each lane's worker, float64[lanes, count].
 
-
-@partial(jax.jit, static_argnames=("count",))
-def _part_lanes(
-    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: Any, count: int
-) -> Times:
-    """The parts of the same durations."""
-    return _of_lanes(clock, key, worker, first, load, count)
-
-
-def _of_lanes(
-    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: Any, count: int
-) -> Times:
-    """Times of `count` jobs of each lane's worker; `load` one number, or float[lanes]."""
+    Or their parts; `load` is one number, or float[lanes].
+    """
 
     def of_lane(worker: jax.Array, first: jax.Array, load: Any) -> Times:
         return clock.job_times(key, worker, first, count, load)
 
-    return jax.vmap(of_lane, in_axes=(0, 0, 0 if np.ndim(load) else None))(worker, first, load)
+    lanes = jax.vmap(of_lane, in_axes=(0, 0, 0 if np.ndim(load) else None))
+    times = lanes(worker, first, load)
+    return times if apart else times.total
 
 
 class DurationBlocks:
@@ -139,50 +126,42 @@ class DurationBlocks:
                 try_laws(self.clock, host_key)
 
     def draw(
-        self, worker: np.ndarray, block: np.ndarray, told: Callable[[float], None] | None = None
+        self,
+        worker: np.ndarray,
+        block: np.ndarray,
+        told: Callable[[float], None] | None = None,
+        *,
+        apart: bool = False,
     ) -> np.ndarray:
         """Blocks number `block[l]` of workers `worker[l]`; `told` hears of the share drawn.
 
         `worker` int[l]; `block` int[l]; returns float64[l, size], time units; inf for a job that
-        never returns, if the clock may lose jobs.
+        never returns, if the clock may lose jobs. Where parts are kept `apart`, float64[l, size,
+        3]: download, compute and upload.
         """
-        durations = self._drawn(_lanes, worker, block, told)
-        self._check(durations, worker, block)
-        return durations
-
-    def _load_of(self, worker: np.ndarray) -> Load:
-        """The load of each lane, or of all."""
-        return self._load[worker] if isinstance(self._load, np.ndarray) else self._load
-
-    def draw_parts(self, worker: np.ndarray, block: np.ndarray) -> np.ndarray:
-        """As `draw`, the parts apart: float64[l, size, 3], download, compute and upload."""
-        parts = self._drawn(_part_lanes, worker, block)
-        self._check(parts.sum(axis=-1), worker, block)
-        return parts
-
-    def _drawn(
-        self,
-        draw: Callable[..., Any],
-        worker: np.ndarray,
-        block: np.ndarray,
-        told: Callable[[float], None] | None = None,
-    ) -> np.ndarray:
-        width = _FEW if len(worker) <= 4 * _FEW else _MANY
+        width, pieces = _FEW if len(worker) <= 4 * _FEW else _MANY, []
         if self.size == _SMALL_BLOCK:
             width = _SMALL_LANES
-        pieces = []
         with on_host(self.key) as key:
             for at in range(0, len(worker), width):
                 lane = np.minimum(np.arange(at, at + width), len(worker) - 1)
-                first = (block[lane] * self.size).astype(np.int32)
-                lanes = worker[lane].astype(np.int32), first
-                drawn = draw(self.clock, key, *lanes, self._load_of(worker[lane]), count=self.size)
+                who, first = worker[lane], (block[lane] * self.size).astype(np.int32)
+                load = self._load[who] if isinstance(self._load, np.ndarray) else self._load
+                drawn = _lanes(self.clock, key, who.astype(np.int32), first, load, self.size, apart)
                 columns = np.stack([np.asarray(part) for part in jax.tree.leaves(drawn)], axis=-1)
                 pieces.append(columns[: len(worker) - at])
                 if told is not None:
                     told((at + width) / len(worker))
         drawn = np.concatenate(pieces).astype(np.float64, copy=False)
-        return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
+        durations = drawn.sum(axis=-1) if apart else drawn[..., 0]
+        self._check(durations, worker, block)
+        return drawn if apart else durations
+
+    def by_job(self) -> Iterator[np.ndarray]:
+        """Durations of the first, second, ... job of every worker, float64[n] each."""
+        for block in count():
+            n = self.clock.n_workers
+            yield from self.draw(np.arange(n), np.full(n, block)).T
 
     def _check(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
         doubtful = is_doubtful(durations, float(np.max(self._load)))
@@ -193,18 +172,53 @@ class DurationBlocks:
             lanes = lanes[np.lexsort((block[lanes], worker[lanes]))]  # the first worker is told of
             with on_host(self.key) as key:
                 check_given(self.clock, key, worker[lanes], block[lanes] * self.size, self.size)
-            self._check_sums(durations[lanes], worker[lanes], block[lanes])
+            # What is infinite by its load, or by adding up, is left.
+            fine = np.isfinite(durations[lanes]) | (self.clock.loss is not None)
+            bad = np.argwhere(~((durations[lanes] > 0.0) & fine))
+            if len(bad):
+                lane, place = lanes[bad[0, 0]], bad[0, 1]
+                raise ValueError(
+                    f"clock gives worker {worker[lane]} a duration of {durations[lane, place]} for"
+                    f" its job {block[lane] * self.size + place}; durations must be positive and"
+                    " finite"
+                )
 
-    def _check_sums(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
-        """Refuses durations that became infinite by their load, or by adding up."""
-        fine = np.isfinite(durations) | (self.clock.loss is not None)
-        bad = np.argwhere(~((durations > 0.0) & fine))
-        if len(bad):
-            lane, job = bad[0]
-            raise ValueError(
-                f"clock gives worker {worker[lane]} a duration of {durations[lane, job]} for its"
-                f" job {block[lane] * self.size + job}; durations must be positive and finite"
-            )
+
+class NextDurations:
+    """The next durations of workers, each of whom counts his own jobs; `taken` int32[n].
+
+    Who has used up a block draws along with all who soon will; two blocks of each are held.
+    """
+
+    def __init__(self, blocks: DurationBlocks) -> None:
+        self._blocks, n, self._size = blocks, blocks.clock.n_workers, blocks.size
+        self.taken, self._end = np.zeros(n, np.int32), np.zeros(n, np.int32)  # end of what is held
+        self._held, self._everybody = np.empty((n, 2 * self._size)), np.arange(n)
+        self._refill()
+
+    def all(self) -> np.ndarray:
+        """Durations of the next job of every worker, float64[n]."""
+        if (self.taken == self._end).any():
+            self._refill()
+        durations = self._held[self._everybody, self.taken % (2 * self._size)]
+        self.taken += 1
+        return durations
+
+    def one(self, worker: int) -> float:
+        """Duration of the next job of one worker."""
+        job = int(self.taken[worker])
+        if job == self._end[worker]:
+            self._refill()
+        self.taken[worker] = job + 1
+        return float(self._held[worker, job % (2 * self._size)])
+
+    def _refill(self) -> None:
+        """Draws the next block of all who have used up half of their last one."""
+        workers = np.flatnonzero(self.taken > self._end - self._size // 2)
+        block = self._end[workers] // self._size
+        held = self._held.reshape(-1, 2, self._size)
+        held[workers, block % 2] = self._blocks.draw(workers, block)
+        self._end[workers] += self._size
 
 
 def looking_up(
@@ -228,16 +242,13 @@ def looking_up(
 
 def finishes(
     blocks: DurationBlocks, jobs_expected: float
-) -> tuple[Finishes, Callable[[int, float], bool]]:
+) -> tuple[list[Finish], Callable[[int, float], bool]]:
     """Per worker, when its next job is done; and whether a worker has no power from a time on."""
     clock = blocks.clock
-    if not clock.powers and blocks.size == _SMALL_BLOCK:
-        return _ManyFinishes(blocks), lambda worker, now: False
+    streams = _streams(blocks, jobs_expected, apart=bool(clock.powers))
     if not clock.powers:
-        streams = _streams(blocks.draw, clock.n_workers, jobs_expected)
         plain = [lambda now, draw=stream.__next__: now + draw() for stream in streams]
         return plain, lambda worker, now: False
-    streams = _streams(blocks.draw_parts, clock.n_workers, jobs_expected)
     with on_host(blocks.key) as key:
         lines = timelines(clock, key, draw=_draw_on_host)
 
@@ -256,46 +267,6 @@ def finishes(
     return [finish_of(worker) for worker in range(clock.n_workers)], has_left
 
 
-class _ManyFinishes:
-    """When the next jobs of very many workers are done: two columns, and nothing else a worker.
-
-    Whoever has used up a block draws along with all who soon will.
-    """
-
-    def __init__(self, blocks: DurationBlocks) -> None:
-        self.blocks, n = blocks, blocks.clock.n_workers
-        self.taken = array("i", bytes(4 * n))  # jobs that have begun
-        self.next_block, size = np.zeros(n, np.int64), blocks.size
-        self.held = array("d", bytes(16 * n * size))  # two blocks of each worker in turn
-        self._refill(np.arange(n))
-
-    def __len__(self) -> int:
-        return len(self.taken)
-
-    def __getitem__(self, worker: int) -> Finish:
-        return partial(self._finish, worker)
-
-    def __iter__(self) -> Iterator[Finish]:
-        return map(self.__getitem__, range(len(self)))
-
-    def _finish(self, worker: int, now: float) -> float:
-        job, size = self.taken[worker], self.blocks.size
-        if job == self.next_block[worker] * size:
-            taken = np.frombuffer(self.taken, np.int32)
-            self._refill(np.flatnonzero(taken > self.next_block * size - size // 2))
-        self.taken[worker] = job + 1
-        return now + self.held[2 * size * worker + job % (2 * size)]
-
-    def _refill(self, workers: np.ndarray) -> None:
-        """Draws the next block of some workers, of each of whom one at most is not used up."""
-        size = self.blocks.size
-        held = np.frombuffer(self.held, np.float64).reshape(-1, 2, size)
-        held[workers, self.next_block[workers] % 2] = self.blocks.draw(
-            workers, self.next_block[workers]
-        )
-        self.next_block[workers] += 1
-
-
 def _draw_on_host(
     clock: Clock, key: jax.Array | None, worker: int, first: int, count: int
 ) -> np.ndarray:
@@ -304,41 +275,36 @@ def _draw_on_host(
         return check_lengths(clock, host_key, worker, first, np.asarray(times.total, np.float64))
 
 
-def _streams(
-    draw: Callable[[np.ndarray, np.ndarray], np.ndarray], n_workers: int, jobs_expected: float
-) -> list[Iterator[Any]]:
-    """One endless iterator per worker over what `draw` gives for each of its jobs, as floats.
+def _streams(blocks: DurationBlocks, jobs_expected: float, *, apart: bool) -> list[Iterator[Any]]:
+    """One endless iterator per worker over the durations of its jobs, or their parts.
 
     A worker that runs out draws along with all others that soon will, since a call costs about the
     same for one as for many.
     """
-    first = int(np.clip(jobs_expected // _BLOCK, 1, 16))
-    queued: list[deque[list[Any]]] = [deque() for _ in range(n_workers)]
-    current: list[Iterator[Any]] = [iter(()) for _ in range(n_workers)]
-    drawn = [0] * n_workers  # blocks
+    n, size = blocks.clock.n_workers, blocks.size
+    queued: list[list[list[Any]]] = [[] for _ in range(n)]  # blocks, the next one last
+    current: list[Iterator[Any]] = [iter(())] * n
+    drawn = np.zeros(n, np.int64)  # blocks
 
     def refill(workers: list[int], count: int) -> None:
-        lanes = np.repeat(workers, count)
-        numbers = np.concatenate([drawn[worker] + np.arange(count) for worker in workers])
-        blocks = draw(lanes, numbers)
-        for worker, own in zip(
-            workers, blocks.reshape(len(workers), count, *blocks.shape[1:]), strict=True
-        ):
-            queued[worker].extend(own.tolist())
-            drawn[worker] += count
+        numbers = drawn[workers][:, None] + np.arange(count)[::-1]
+        times = blocks.draw(np.repeat(workers, count), numbers.ravel(), apart=apart)
+        for row, worker in enumerate(workers):
+            queued[worker] = [*times[row * count : (row + 1) * count].tolist(), *queued[worker]]
+        drawn[workers] += count
 
     def stream(worker: int) -> Iterator[Any]:
         while True:
             if not queued[worker]:
                 low = [
                     other
-                    for other in range(n_workers)
-                    if not queued[other] and length_hint(current[other]) < _BLOCK // 2
+                    for other in range(n)
+                    if not queued[other] and length_hint(current[other]) < size // 2
                 ]
                 lanes = _FEW if drawn[worker] < 4 * _FEW else _MANY
                 refill(low, max(1, lanes // len(low)))
-            current[worker] = iter(queued[worker].popleft())
+            current[worker] = iter(queued[worker].pop())
             yield from current[worker]
 
-    refill(list(range(n_workers)), first)
-    return [stream(worker) for worker in range(n_workers)]
+    refill(list(range(n)), int(np.clip(jobs_expected // _BLOCK, 1, 16)))
+    return [stream(worker) for worker in range(n)]

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from math import isqrt
 
-from asyncjax.traces.asynchronous import Rule
-from asyncjax.traces.buckets import every_bucket
+from asyncjax.traces.asynchronous import Rule, ata, ssp
 from asyncjax.traces.collection_rules import (
     buffered,
+    every_bucket,
     malenia,
     rennala,
     ringmaster,
     ringmaster_quantile,
     wait_for,
 )
-from asyncjax.traces.dispatch import shuffled, shuffled_once, uniformly
+from asyncjax.traces.dispatch import quotas, shuffled, shuffled_once, uniformly
 from asyncjax.traces.gradient_tables import ringleader, table
-from asyncjax.traces.named_rules import ata, ssp
-from asyncjax.traces.quotas import quotas
 from asyncjax.traces.synchronous import Synchronous
 from asyncjax.traces.timed import adaptive_deadline, grace_period
 

@@ -10,7 +10,6 @@ the slowest worker has delivered.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -30,25 +29,14 @@ class Service(NamedTuple):
     """How long the server takes, time units: what arrives meanwhile waits, first in, first out.
 
     A job that is handed out in answer to an arrival starts when the server is done with it.
-
-    Attributes:
-        gradient: For every gradient that arrives, time units.
-        step: More, for one that makes it step, time units.
     """
 
-    gradient: float = 0.0  # for every gradient that arrives
-    step: float = 0.0  # more, for one that makes it step
+    gradient: float = 0.0  # for every gradient that arrives, time units
+    step: float = 0.0  # more, for one that makes it step, time units
 
 
 def check_service(service: Any) -> None:
-    """Refuses what is no service.
-
-    Example:
-        >>> check_service(Service(0.1, -1.0))
-        Traceback (most recent call last):
-        ...
-        ValueError: service.step must be at least 0 and finite, got -1.0
-    """
+    """Refuses what is no service."""
     instance("service", service, Service, "a traces.Service, or None")
     for name, value in service._asdict().items():
         real(f"service.{name}", value, least=0.0)
@@ -64,7 +52,6 @@ class Rules(NamedTuple):
     read_at_start: bool = False
 
 
-_VERY_MANY = 65_536  # workers, most of whom have no job that waits
 _WIDTH, _VERSION = 7, 4  # entries that are written down at every arrival; place of the version
 
 
@@ -76,18 +63,6 @@ class Server:
     version `read` that it is at, and its `start`; and the waiting jobs in a queue of versions. What
     it answers with are the workers whose next job starts now, in order. Where `places_stay`, a job
     that was stopped or lost leaves its place taken until `free`: a real worker goes on with it.
-
-    Example:
-        >>> from asyncjax import traces
-        >>> rule = traces.immediately()
-        >>> server = Server(2, Rules(lambda workers: workers, rule, rule.start(2)))
-        >>> server.begin([0, 1], 0.0)
-        [0, 1]
-        >>> verdict = server.take(1, 0.5)
-        >>> verdict, server.react(1, verdict, 0.5)
-        (<Verdict.STEP: 2>, [1])
-        >>> server.read, server.trace().delay
-        ([0, 1], array([0], dtype=int32))
     """
 
     def __init__(self, n_workers: int, rules: Rules, *, places_stay: bool = False) -> None:
@@ -100,9 +75,7 @@ class Server:
         self.bound = None if bound == float("inf") else bound
         self.version, self.next_serial = 0, 0
         self.serial, self.job, self.read, self.start = [IDLE] * n, [-1] * n, [0] * n, [0.0] * n
-        # Deques of versions; of very many workers only those in which a job waits, else ().
-        self.drops_queues = n >= _VERY_MANY
-        self.queues: list[Any] = [()] * n if self.drops_queues else [deque() for _ in range(n)]
+        self.queues: list[list[int]] = [[] for _ in range(n)]  # versions of the jobs that wait
         self.held: list[int] = []  # whose gradients were collected, if rules answer only then
         # (read version, worker, serial), if rules cancel
         self.stalest: list[tuple[int, int, int]] = []
@@ -117,7 +90,7 @@ class Server:
         """Hands out the first jobs."""
         started = []
         for worker in initial:
-            self._put(worker, 0)
+            self.queues[worker].append(0)
             started += self._started((worker,), now)
         return started
 
@@ -161,10 +134,7 @@ class Server:
             model = self.version if steps or not collect.keeps_model else self.read[worker]
             handed = self.answer(answered)
             for other in handed:
-                if self.drops_queues:
-                    self._put(other, model)
-                else:
-                    self.queues[other].append(model)
+                self.queues[other].append(model)
             touched = {*handed, *answered, *touched}
         return self._started(touched, now)
 
@@ -178,14 +148,12 @@ class Server:
             )
         self.rung.append((arrivals - 1, now))
         self.version += 1
-        answered: list[int] = []
-        if self.collect.holds_back:
-            answered, self.held = self.held, []
+        answered, self.held = self.held, []
         if self.collect.cancel_from is not None:
-            answered = answered + self._cancel(self.collect.cancel_from, at)
+            answered += self._cancel(self.collect.cancel_from, at)
         handed = self.answer(answered) if answered else []
         for worker in handed:
-            self._put(worker, self.version)
+            self.queues[worker].append(self.version)
         return self._started({*handed, *answered}, at)
 
     def lose(self, worker: int, now: float) -> list[int]:
@@ -197,7 +165,7 @@ class Server:
         model = self.read[worker] if self.collect.keeps_model else self.version
         handed = self.answer([worker])
         for other in handed:
-            self._put(other, model)
+            self.queues[other].append(model)
         return self._started({worker, *handed}, now)
 
     def free(self, worker: int, now: float) -> list[int]:
@@ -209,13 +177,6 @@ class Server:
         """The versions that running and queued jobs read, as far as they are known."""
         running = {self.read[i] for i, serial in enumerate(self.serial) if serial >= 0}
         return running.union(*self.queues)
-
-    def _put(self, worker: int, model: int) -> None:
-        """Puts a job at the end of a worker's queue."""
-        queue = self.queues[worker]
-        if not isinstance(queue, deque):
-            queue = self.queues[worker] = deque()
-        queue.append(model)
 
     def _started(self, workers: Iterable[int], now: float) -> list[int]:
         """Lets workers that are idle, if the gate lets them, start the head of their queue."""
@@ -229,9 +190,7 @@ class Server:
                     self.blocked.add(worker)
                     continue
                 self.blocked.discard(worker)
-            handed = queue.popleft()
-            if self.drops_queues and not queue:
-                self.queues[worker] = ()
+            handed = queue.pop(0)
             self.read[worker] = self.version if self.rules.read_at_start else handed
             self.job[worker] += 1
             self.start[worker] = now
@@ -298,8 +257,8 @@ class Server:
         if not self.version:
             return None
         verdicts = self.log[_WIDTH - 1 :: _WIDTH]
-        steps = [e for e, verdict in enumerate(verdicts) if verdict is Verdict.STEP][-1:]
-        end = 1 + max([*steps, *(arrival for arrival, _ in self.rung[-1:])])
+        steps = [e for e, verdict in enumerate(verdicts) if verdict is Verdict.STEP]
+        end = 1 + max([*steps[-1:], *(arrival for arrival, _ in self.rung[-1:])])
         self.log = self.log[: end * _WIDTH]
         self.cancelled = [job for job in self.cancelled if job[2] <= self.time]
         return self.trace()

@@ -73,18 +73,17 @@ class StallDetector:
         unheard = set(range(self.n_workers)) - moment.coming
         left = {worker for worker in unheard if self.has_left(worker, moment.now)}
         gone = moment.lost | left | (moment.late.keys() & self.never)
-        if self.answers:
-            gone |= moment.jobless
-        open_to = {worker for worker in moment.late if worker not in gone}
+        gone |= moment.jobless if self.answers else set()
+        open_to = moment.late.keys() - gone
         why = self._known(moment, gone, open_to)
-        if why is None and open_to and looks_ahead and self._matters(moment, gone, open_to):
+        if why is None and looks_ahead and self._matters(moment, gone, open_to):
             why = self._ahead(moment, gone, open_to)
         if why is not None:
             return why
         if moment.given_up > GIVEN_UP + GIVEN_UP_A_WORKER * self.n_workers:
             return f"{moment.given_up} jobs in a row were given up, and none came back in time"
         is_slow = self.needs is not None and (self.answers or self.asks_all)
-        if is_slow and not (open_to and self._matters(moment, gone, open_to)):
+        if is_slow and not self._matters(moment, gone, open_to):
             return None
         if moment.silent > EVENTS + EVENTS_A_WORKER * self.n_workers:
             return (
@@ -95,27 +94,22 @@ class StallDetector:
 
     def _matters(self, moment: Moment, gone: Set[int], open_to: Set[int]) -> bool:
         """Whether the run would be stuck if those who are in doubt were gone."""
+        if not open_to:
+            return False
         rule = self.needs is not None and self.needs(gone | open_to)
         return rule or (self.answers and not moment.coming)
 
     def _known(self, moment: Moment, gone: Set[int], open_to: Set[int]) -> str | None:
         """What follows if the workers `gone` are never heard again."""
+        never = f"the rule '{self.name}' has not let the server update and never will:"
         if self.needs is not None and self.needs(gone):
             if not gone:
-                return (
-                    f"the rule '{self.name}' has not let the server update and never will: it says"
-                    " so of itself, whoever is heard"
-                )
+                return f"{never} it says so of itself, whoever is heard"
             alone = [worker for worker in sorted(gone) if self.needs({worker})]
-            return (
-                f"the rule '{self.name}' has not let the server update and never will: it waits for"
-                f" {self._listed(alone or sorted(gone), moment)}"
-            )
+            return f"{never} it waits for {self._reason(alone or sorted(gone), moment)}"
         if self.answers and gone and not moment.coming and not open_to:
-            return (
-                f"the rule '{self.name}' has not let the server update and never will: no job will"
-                f" be back in time, it waits for {self._listed(sorted(gone), moment)}"
-            )
+            who = self._reason(sorted(gone), moment)
+            return f"{never} no job will be back in time, it waits for {who}"
         return None
 
     def _ahead(self, moment: Moment, gone: set[int], open_to: set[int]) -> str | None:
@@ -129,11 +123,9 @@ class StallDetector:
                     return None
                 job = moment.late[worker] + 1
                 if self.back.get(worker, -1) < job:
-                    found = self.look_up(worker, job, count)
-                    left -= count
-                    if found is not None:
-                        self.back[worker] = found
-                if self.back.get(worker, -1) >= job:
+                    back, left = self.look_up(worker, job, count), left - count
+                    self.back[worker] = -1 if back is None else back
+                if self.back[worker] >= job:
                     open_to.discard(worker)
                 elif count == JOBS:
                     open_to.discard(worker)
@@ -143,9 +135,8 @@ class StallDetector:
                         return why
         return None
 
-    def _listed(self, workers: list[int], moment: Moment) -> str:
+    def _reason(self, workers: list[int], moment: Moment) -> str:
         """Workers in words, and why the first of them is not heard."""
-        shown = ", ".join(map(str, workers[:5])) + (", ..." if len(workers) > 5 else "")
         first = workers[0]
         if self.has_left(first, moment.now):
             why = "has no power any more"
@@ -157,4 +148,9 @@ class StallDetector:
             why = f"takes {self.least[first]:g} at least, its timeout is {self.timeout[first]:g}"
         else:
             why = f"keeps none of its next {JOBS} jobs within its timeout, {self.timeout[first]:g}"
-        return f"worker{'s' if len(workers) > 1 else ''} {shown}; worker {first} {why}"
+        return f"worker{'s' if len(workers) > 1 else ''} {listed(workers)}; worker {first} {why}"
+
+
+def listed(workers: list[int]) -> str:
+    """The first five of some workers, in words."""
+    return ", ".join(map(str, workers[:5])) + (", ..." if len(workers) > 5 else "")

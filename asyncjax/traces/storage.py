@@ -21,12 +21,6 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
         path: File name, used as it is (`.npz` is customary); its folder must exist.
         trace: A valid trace.
 
-    Raises:
-        TypeError: `trace` is no EventTrace, or `path` no path.
-        ValueError: `trace` is not valid, as `validate` says; nothing is written.
-        FileNotFoundError: The folder does not exist.
-        OSError: The file cannot be written, or `path` is a folder.
-
     Example:
         >>> import tempfile, pathlib
         >>> from asyncjax import clocks, traces
@@ -39,9 +33,7 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
     arrays = {}
     for name, value in validate(trace)._asdict().items():
         if name in _PARTS and value is not None:
-            arrays.update(
-                {f"{name}.{field}": np.asarray(part) for field, part in value._asdict().items()}
-            )
+            arrays |= {f"{name}.{key}": np.asarray(part) for key, part in value._asdict().items()}
         elif value is not None:
             arrays[name] = np.asarray(value)
     save_arrays(path, arrays)
@@ -56,13 +48,6 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
     Returns:
         The trace, every array with the dtype and bits that were saved.
 
-    Raises:
-        TypeError: `path` is no path.
-        ValueError: The file is no npz archive or damaged, a field of a trace is missing or one is
-            there that traces do not have, or the trace is not valid; names the path and the field.
-        FileNotFoundError: There is no such file.
-        OSError: `path` is a folder, or cannot be read.
-
     Example:
         See `save`.
     """
@@ -75,30 +60,26 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
 
 def _from_arrays(arrays: dict[str, np.ndarray]) -> EventTrace:
     """The trace of arrays by name; every one must belong to it."""
+
+    def taken(name: str) -> np.ndarray:
+        if name not in arrays:
+            raise ValueError(f"the field {name!r} is missing")
+        return arrays.pop(name)
+
     fields: dict[str, Any] = {}
     for name in EventTrace._fields:
         if name in _PARTS:
             columns = [f"{name}.{field}" for field in _PARTS[name]._fields]
             if any(column in arrays for column in columns):
-                fields[name] = _PARTS[name](*(_taken(arrays, column) for column in columns))
-        elif name == "n_workers" and name in arrays:
-            fields[name] = _one_integer(_taken(arrays, name))
+                fields[name] = _PARTS[name](*map(taken, columns))
         elif name in arrays or name not in EventTrace._field_defaults:
-            fields[name] = _taken(arrays, name)
+            fields[name] = taken(name)
     if arrays:
         raise ValueError(f"the field {min(arrays)!r} is unknown, a trace has none of this name")
+    if (count := fields.get("n_workers")) is not None:
+        if count.shape or count.dtype.kind not in "iu":
+            raise ValueError(
+                f"n_workers must be one integer, got shape {count.shape} and dtype {count.dtype}"
+            )
+        fields["n_workers"] = int(count)
     return EventTrace(**fields)
-
-
-def _taken(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
-    if name not in arrays:
-        raise ValueError(f"the field {name!r} is missing")
-    return arrays.pop(name)
-
-
-def _one_integer(value: np.ndarray) -> int:
-    if value.shape or value.dtype.kind not in "iu":
-        raise ValueError(
-            f"n_workers must be one integer, got shape {value.shape} and dtype {value.dtype}"
-        )
-    return int(value)

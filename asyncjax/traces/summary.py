@@ -11,37 +11,19 @@ from asyncjax.traces.validation import validate
 
 
 class Summary(NamedTuple):
-    """Figures of a trace; `summarize` makes it.
-
-    Attributes:
-        n_workers: Number of workers n.
-        updates: Updates of the server.
-        used: Arrivals whose gradient entered a step.
-        thrown_away: Arrivals whose gradient did not.
-        cancelled: Jobs stopped before delivery.
-        time: Of the last arrival, time units.
-        time_per_update: Time units an update.
-        arrivals_by_worker: int64[n], arrivals of each worker.
-        used_by_worker: int64[n], those whose gradient entered a step.
-        delay_mean: Mean staleness over all arrivals, updates.
-        delay_max: Longest staleness over all arrivals, updates.
-        delay_histogram: int64[delay_max + 1], arrivals by delay.
-        open_ages: int64[C], updates since each open job's read version; empty if not recorded.
-        concurrency: Open jobs at the end; 0 where every round ends with none.
-        utilisation: Busy time / (n * time); NaN if no starts, or no time.
-    """
+    """Figures of a trace; `summarize` makes it."""
 
     n_workers: int
-    updates: int
+    updates: int  # of the server
     used: int  # arrivals whose gradient entered a step
     thrown_away: int  # arrivals whose gradient did not
     cancelled: int  # jobs stopped before delivery
     time: float  # of the last arrival, time units
     time_per_update: float
     arrivals_by_worker: np.ndarray  # int64[n]
-    used_by_worker: np.ndarray  # int64[n]
-    delay_mean: float  # over all arrivals
-    delay_max: int  # over all arrivals
+    used_by_worker: np.ndarray  # int64[n], those whose gradient entered a step
+    delay_mean: float  # over all arrivals, updates
+    delay_max: int
     delay_histogram: np.ndarray  # int64[delay_max + 1], arrivals by delay
     # int64[C], updates since each open job's read version; empty if not recorded
     open_ages: np.ndarray
@@ -63,10 +45,6 @@ def summarize(trace: EventTrace) -> Summary:
     Returns:
         The figures. A worker is busy from the start of a job to its arrival or cancellation, but no
         longer than to the last arrival; open jobs count until then.
-
-    Raises:
-        TypeError: `trace` is no EventTrace.
-        ValueError: It is not valid, as `validate` says.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -106,18 +84,9 @@ def figures(trace: EventTrace) -> Summary:
 
 
 def busy_time(trace: EventTrace) -> np.ndarray:
-    """Time each worker has spent on jobs up to the last arrival or update.
+    """Time each worker has spent on jobs up to the last arrival or update, float64[n], time units.
 
-    Args:
-        trace: A valid trace.
-
-    Returns:
-        float64[n], time units; NaN if the trace does not record starts.
-
-    Example:
-        >>> from asyncjax import clocks, traces
-        >>> busy_time(traces.synchronous(clocks.constant([1.0, 4.0]), k=2, n_updates=2))
-        array([2., 8.])
+    NaN if the trace does not record starts.
     """
     n, end = worker_count(trace), trace.end
     if trace.start is None:

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from asyncjax.checks import flag, function, real, whole, within
-from asyncjax.traces.alarm import Timer
-from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
+from asyncjax.traces.collection import Arrivals, Collection, Collector, Timer, Verdict
 from asyncjax.traces.collection_rules import without_all
 
 Staleness = Callable[[NDArray[np.int32]], ArrayLike]

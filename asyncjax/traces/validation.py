@@ -1,13 +1,32 @@
-"""Checks that a trace could have happened: kinds, lengths, order, causality, versions, weights."""
+"""Checks that a trace could have happened: kinds, lengths, order, causality, versions, weights.
+
+A worker does one job at a time, and every job counts. With a_0, a_1, ... the jobs of a worker in
+the order of start, delivered or cancelled, and S the start, F the finish of a job,
+
+    F(a_k) <= S(a_k+1),      number of a_k = k,      read version <= updates made by S(a_k)
+
+and the job that the worker still does when the trace ends starts no earlier than the last of them
+ends, and no later than the trace ends.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from asyncjax.checks import shown
-from asyncjax.traces.event_trace import EventTrace, Reuse
-from asyncjax.traces.job_checks import check_jobs
-from asyncjax.traces.trace_columns import Columns, arrival_columns, read_part, refuse
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from asyncjax.checks import instance, shown, whole
+from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, Reuse
+
+LARGEST = 2**31 - 1  # the fields are int32
+_ROUNDING = 64  # digits of the last place: what it costs to add up thousands of rounds
+_KINDS = {"integers": "iu", "booleans": "b", "real numbers": "iuf"}
+_KIND_OF = dict.fromkeys(
+    ("worker", "job", "read_version", "version", "arrival", "first", "last"), "integers"
+) | {"used": "booleans", "steps": "booleans"}  # the rest are real numbers
+_PARTS = {"open_jobs": OpenJobs, "cancelled": CancelledJobs, "reuse": Reuse}
 
 
 def validate(trace: EventTrace) -> EventTrace:
@@ -45,21 +64,19 @@ def validate(trace: EventTrace) -> EventTrace:
         The same trace. About a third of a second for a million arrivals, however many workers.
 
     Raises:
-        TypeError: `trace` is no EventTrace, a part of it none, a column no array (or traced), or
-            `n_workers` no integer.
+        TypeError: A column or part is of another kind, or traced.
         ValueError: Something of the above does not hold; names the field, the first bad place, its
             value and what is allowed.
 
     Note:
         What a trace does not say twice cannot be checked: a weight that is used (of rows of `reuse`
-        beyond an arrival's first, too), since a rule may weigh as it likes, and codes of gradients
-        have factors below 0; which of two arrivals at one instant came first; an older version read
-        than was; times, workers and rows that were changed so that all of the above still holds.
-        Nor can it be seen that jobs of a worker are missing which it began after its last arrival
-        that is there; that any arrival is missing that made no step, where starts or cancelled jobs
-        are not recorded or jobs count rounds. Rows of several arrivals of one worker may serve in
-        one step, as `ringleader` has it. A server that takes time (`Service`, `live`) may stop jobs
-        after its last arrival; those that begin in their place wait then, without a start.
+        beyond an arrival's first, too); which of two arrivals at one instant came first; an older
+        version read than was; times, workers and rows that were changed so that all of the above
+        still holds; jobs that a worker began after its last arrival; arrivals that made no step,
+        where starts or cancelled jobs are not recorded or jobs count rounds. Rows of several
+        arrivals of one worker may serve in one step, as `ringleader` has it. A server that takes
+        time (`Service`, `live`) may stop jobs after its last arrival; those that begin in their
+        place wait then, without a start.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -70,75 +87,138 @@ def validate(trace: EventTrace) -> EventTrace:
         Traceback (most recent call last):
         ValueError: weight of arrival 0 is nan; weights must be finite
     """
-    check_kind(trace)
-    arrivals = arrival_columns(trace)
-    _check_times(arrivals.time)
-    _check_versions(arrivals)
-    if trace.step_time is not None:
-        _check_step_times(arrivals)
-    check_jobs(trace, arrivals)
-    _check_weights(arrivals)
-    if trace.reuse is not None:
-        _check_reuse(trace.reuse, arrivals)
+    instance("trace", trace, EventTrace, "an EventTrace, as traces.asynchronous makes it")
+    read = _read(trace)
+    times = [column for column in (read.time, read.start) if column is not None]
+    digits = max(np.finfo(t.dtype).eps if t.dtype.kind == "f" else 0.0 for t in times)
+    slack = _ROUNDING * float(digits) * float(abs(read.time[-1]))
+    _check_arrivals(read)
+    if read.start is not None:
+        _check_starts(read, read.start, slack)
+    stated = read.n_workers or int(read.worker.max()) + 1
+    if read.cancelled is not None:
+        _check_cancelled(read, read.cancelled, stated)
+    ranked, ended = _check_order(read, slack)
+    if read.open_jobs is not None and len(read.open_jobs.worker):
+        _check_open(read, read.open_jobs, stated, ranked, ended, slack)
+    text = "weight of arrival {e} is {weight}; weights must be finite"
+    refuse(~np.isfinite(read.weight), text, weight=read.weight)
+    text = "weight of arrival {e} is {weight} but the gradient is not used: it must be 0"
+    refuse(~read.used & (read.weight != 0), text, weight=read.weight)
+    if read.reuse is not None:
+        _check_reuse(read, read.reuse)
     return trace
 
 
-def check_kind(trace: object) -> None:
-    """Refuses what is no trace."""
-    if not isinstance(trace, EventTrace):
+def _read(trace: EventTrace) -> EventTrace:
+    """The trace as NumPy arrays, integers as int64, with its `step_time`; refuses other kinds."""
+    length = _column("time", trace.time).shape
+    names = EventTrace._fields[: 8 if trace.start is None else 9]
+    columns: dict[str, Any] = {name: _column(name, getattr(trace, name), length) for name in names}
+    if length == (0,):
+        raise ValueError("time is empty: a trace needs at least one arrival")
+    if trace.n_workers is not None:
+        columns["n_workers"] = whole("n_workers", trace.n_workers, 1, LARGEST)
+    made = columns["time"][columns["steps"]]
+    if trace.step_time is not None:
+        made = _column("step_time", trace.step_time, made.shape, "update")
+    for name, kind in _PARTS.items():
+        if (part := getattr(trace, name)) is None:
+            continue
+        instance(name, part, kind, f"of type {kind.__name__} or None")
+        read = kind(*(_column(f"{name}.{field}", part[i]) for i, field in enumerate(part._fields)))
+        for field, column in read._asdict().items():
+            if column.shape != read[0].shape:
+                raise ValueError(
+                    f"{name}.{field} must have shape {read[0].shape}, as long as"
+                    f" {name}.{part._fields[0]}, got {column.shape}"
+                )
+        columns[name] = read
+    return trace._replace(**columns, step_time=made)
+
+
+def _column(
+    name: str, values: Any, shape: tuple[int, ...] | None = None, entry: str = "arrival as in time"
+) -> np.ndarray:
+    """One column as a NumPy array; integers as int64. A shape of None: of any length."""
+    if isinstance(values, Tracer):
         raise TypeError(
-            f"trace must be an EventTrace, as traces.asynchronous makes it, got {shown(trace)}"
+            f"{name} must be a concrete array, got a traced one: a trace is checked outside jit"
+            " and vmap"
         )
+    kind = _KIND_OF.get(name.split(".")[-1], "real numbers")
+    if not isinstance(values, np.ndarray | jax.Array):
+        raise TypeError(f"{name} must be an array of {kind}, got {shown(values)}")
+    if shape is None and values.ndim != 1:
+        raise ValueError(f"{name} must have one axis, got shape {values.shape}")
+    if shape is not None and values.shape != shape:
+        raise ValueError(
+            f"{name} must have shape {shape}, one entry an {entry}, got {values.shape}"
+        )
+    if values.dtype.kind not in _KINDS[kind]:
+        raise ValueError(f"{name} must be {kind}, got dtype {values.dtype}")
+    column = np.asarray(values)
+    return column.astype(np.int64, copy=False) if kind == "integers" else column
 
 
-def _check_times(time: np.ndarray) -> None:
-    if time[0] >= 0 and time[-1] < np.inf and (time[1:] >= time[:-1]).all():
-        return
-    refuse(
-        ~np.isfinite(time) | (time < 0),
-        "time of arrival {e} is {time}; times must be finite and at least 0",
-        time=time,
-    )
-    refuse(
-        np.append(False, time[1:] < time[:-1]),
-        "time of arrival {e} is {time}, before the arrival ahead of it; times must not decrease",
-        time=time,
-    )
+def _was_there(version: np.ndarray, moment: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    """Whether so many updates were made by each moment, bool[...], without a search a moment."""
+    updates = np.concatenate([[-np.inf], updates, [np.inf]])
+    made = updates[np.clip(version, 0, len(updates) - 1)]
+    return (made <= moment) & (version < len(updates) - 1)
 
 
-def _check_step_times(arrivals: Columns) -> None:
-    made, least = arrivals.step_time, arrivals.time[arrivals.steps]
-    most = np.append(arrivals.time[1:], np.inf)[arrivals.steps]
-    refuse(
-        ~np.isfinite(made) | (made < least) | (made > most),
-        "step_time of update {e} is {made}; allowed are times from its last arrival, {least}, to"
-        " the next one, {most}",
-        made=made,
-        least=least,
-        most=most,
-    )
+def refuse(bad: np.ndarray, message: str, **values: Any) -> None:
+    """Raises a `ValueError` for the first True of `bad`; `message` names it `e`, and its values."""
+    if bad.any():
+        e = int(np.argmax(bad))
+        at = {k: v[e] if isinstance(v, np.ndarray) else v for k, v in values.items()}
+        raise ValueError(message.format(e=e, **at))
 
 
-def _check_versions(arrivals: Columns) -> None:
-    read, version, steps = arrivals.read_version, arrivals.version, arrivals.steps
+def _falls(column: np.ndarray) -> np.ndarray:
+    """Which entries are less than the one before, bool[K]."""
+    return np.append(False, column[1:] < column[:-1])
+
+
+def _check_arrivals(arrivals: EventTrace) -> None:
+    """Checks times, versions, steps and workers."""
+    time, version, read = arrivals.time, arrivals.version, arrivals.read_version
+    steps, used = arrivals.steps, arrivals.used
+    text = "time of arrival {e} is {time}; times must be finite and at least 0"
+    refuse(~np.isfinite(time) | (time < 0), text, time=time)
+    text = "time of arrival {e} is {time}, before the arrival ahead of it; times must not decrease"
+    refuse(_falls(time), text, time=time)
+    text = "read_version of arrival {e} is {read}; versions start at 0"
+    refuse(read < 0, text, read=read)
+    text = "read_version of arrival {e} is {read} but the server holds version {version}: it reads"
+    refuse(read > version, text + " the future", read=read, version=version)
     expected = np.cumsum(steps) - steps
-    if not ((read >= 0) & (read <= version) & (version == expected)).all():
-        refuse(read < 0, "read_version of arrival {e} is {read}; versions start at 0", read=read)
-        refuse(
-            read > version,
-            "read_version of arrival {e} is {read} but the server holds version {version}: it reads"
-            " the future",
-            read=read,
-            version=version,
-        )
-        refuse(
-            version != expected,
-            "version of arrival {e} is {version} but {expected} updates were made before it",
-            version=version,
-            expected=expected,
-        )
-    if not arrivals.used.all():
-        check_steps(arrivals.used, steps)
+    text = "version of arrival {e} is {version} but {expected} updates were made before it"
+    refuse(version != expected, text, version=version, expected=expected)
+    if not used.all():
+        check_steps(used, steps)
+    made, least = arrivals.update_time, time[steps]
+    most = np.append(time[1:], np.inf)[steps]
+    wrong = ~np.isfinite(made) | (made < least) | (made > most)
+    text = "step_time of update {e} is {made}; allowed are times from its last arrival, {least}, to"
+    refuse(wrong, text + " the next one, {most}", made=made, least=least, most=most)
+    _check_workers("worker of arrival {e} is {worker}", arrivals.worker, arrivals.n_workers)
+
+
+def _check_starts(arrivals: EventTrace, start: np.ndarray, slack: float) -> None:
+    """Checks when jobs began, and that what they read was there."""
+    time, read = arrivals.time, arrivals.read_version
+    text = "start of arrival {e} is {start}; starts must be finite and at least 0"
+    refuse(~np.isfinite(start) | (start < 0), text, start=start)
+    text = "start of arrival {e} is {start}, after its time {time}; a job starts before it is"
+    refuse(start > time, text + " delivered", start=start, time=time)
+    updates = arrivals.update_time
+    if not _was_there(read, start + slack, updates).all():
+        made = np.searchsorted(updates, start + slack, side="right")
+        text = "read_version of arrival {e} is {read} but only {made} updates were made when its"
+        text += " job started, at {start}: it reads the future"
+        refuse(read > made, text, read=read, made=made, start=start)
 
 
 def check_steps(used: np.ndarray, steps: np.ndarray, whose: str = "") -> None:
@@ -147,66 +227,169 @@ def check_steps(used: np.ndarray, steps: np.ndarray, whose: str = "") -> None:
     ends = np.flatnonzero(steps)
     empty = np.zeros(len(steps), bool)
     empty[ends] = np.diff(np.concatenate([[0], count[ends + 1]])) == 0
-    refuse(
-        empty,
-        f"steps{whose} of arrival {{e}} is True but no gradient was used since the step before it:"
-        " every step needs a newly arrived gradient that serves, also where others serve again",
-    )
+    text = "steps{whose} of arrival {e} is True but no gradient was used since the step before it:"
+    text += " every step needs a newly arrived gradient that serves, also where others serve again"
+    refuse(empty, text, whose=whose)
 
 
-def _check_weights(arrivals: Columns) -> None:
-    weight = arrivals.weight
-    refuse(
-        ~np.isfinite(weight),
-        "weight of arrival {e} is {weight}; weights must be finite",
-        weight=weight,
-    )
-    if arrivals.used.all():
+def _check_workers(head: str, worker: np.ndarray, n_workers: int | None) -> None:
+    most = LARGEST if n_workers is None else n_workers
+    stated = "" if n_workers is None else f" but n_workers is {n_workers}"
+    refuse(worker < 0, head + "; workers are numbered from 0", worker=worker)
+    refuse(worker >= most, f"{head}{stated}; allowed are 0..{most - 1}", worker=worker)
+
+
+def _check_cancelled(arrivals: EventTrace, jobs: CancelledJobs, n_workers: int) -> None:
+    """Checks the cancelled jobs.
+
+    Where an open job waits, it may have come in the place of one that was stopped after the end, by
+    a server that takes time.
+    """
+    (worker, start, time), end = jobs, arrivals.end
+    waits = arrivals.open_jobs is not None and bool(np.isnan(arrivals.open_jobs.start).any())
+    _check_workers("cancelled.worker of job {e} is {worker}", worker, n_workers)
+    text = "cancelled.start of job {e} is {start}; starts must be finite and at least 0"
+    refuse(~np.isfinite(start) | (start < 0), text, start=start)
+    text = "cancelled.time of job {e} is {time}; allowed are its start {start} to the last arrival"
+    text += " at {end}, or any finite time after it where an open job waits"
+    fits = (start <= time) & (time < np.inf) & ((time <= end) | waits)
+    refuse(~fits, text, time=time, start=start, end=end)
+    text = "cancelled.time of job {e} is {time}, before the job ahead of it; jobs are listed in the"
+    refuse(_falls(time), text + " order in which they were stopped", time=time)
+
+
+def by_worker(worker: np.ndarray) -> np.ndarray:
+    """The order of arrivals by worker, those of one worker as they come.
+
+    Sixteen bits at a time, which are sorted in linear time.
+    """
+    order = np.argsort(worker.astype(np.uint16), kind="stable")
+    if worker.max(initial=0) >= 2**16:
+        order = order[np.argsort((worker >> 16).astype(np.uint16)[order], kind="stable")]
+    return order
+
+
+def _check_order(arrivals: EventTrace, slack: float) -> tuple[np.ndarray, np.ndarray]:
+    """Checks that a worker does one job at a time, and the numbers of jobs.
+
+    Gives worker and end of arrivals and cancelled jobs, by worker, then by start.
+    """
+    worker, start, time = arrivals.worker, arrivals.start, arrivals.time
+    count, stopped = len(time), arrivals.cancelled
+    if start is None or stopped is None or not len(stopped.worker):
+        order = by_worker(worker)
+    else:
+        columns = zip((worker, start, time), stopped, strict=True)
+        worker, start, time = (np.concatenate(pair) for pair in columns)
+        narrow = worker.astype(np.uint16) if worker.max() < 2**16 else worker  # sorts faster
+        order = np.lexsort((time, start, narrow))
+    ranked, ended = worker[order], time[order]
+    same = ranked[1:] == ranked[:-1]
+    if start is not None:
+        meets = same & (start[order[1:]] < ended[:-1] - slack)
+        if meets.any():
+            k = int(np.argmax(meets))
+            name, place = "start of arrival", int(order[k + 1])
+            if place >= count:
+                name, place = "cancelled.start of job", place - count
+            raise ValueError(
+                f"{name} {place} is {start[order[k + 1]]}, but its worker {ranked[k]} is at the"
+                f" job before it until {ended[k]}; a worker does one job at a time"
+            )
+    opens = np.arange(len(order))  # where in `order` the jobs of this worker begin
+    opens[1:][same] = 0
+    before = np.empty(len(order), np.int64)  # jobs of the worker that are listed and began before
+    before[order] = np.arange(len(order)) - np.maximum.accumulate(opens)
+    _check_numbers(arrivals, before[:count], order[order < count])
+    return ranked, ended
+
+
+def _check_numbers(arrivals: EventTrace, least: np.ndarray, order: np.ndarray) -> None:
+    """Checks the numbers of jobs, `least` of which were before; `order` of arrivals by worker."""
+    job, worker, start, stopped = arrivals.job, arrivals.worker, arrivals.start, arrivals.cancelled
+    if stopped is not None and start is not None and (job == least).all():
         return
-    refuse(
-        ~arrivals.used & (weight != 0),
-        "weight of arrival {e} is {weight} but the gradient is not used: it must be 0",
-        weight=weight,
+    stalls = np.zeros(len(job), bool)
+    later, earlier = order[1:], order[:-1]
+    stalls[later] = (worker[later] == worker[earlier]) & (job[later] <= job[earlier])
+    text = "job of arrival {e} is {job}; the jobs of one worker must rise from 0, to {most} at most"
+    refuse(stalls | (job < 0) | (job > LARGEST), text, job=job, most=LARGEST)
+    in_rounds = np.all(job == arrivals.version) and np.all(arrivals.read_version == job)
+    if stopped is None or in_rounds:  # a worker may get no work in a round
+        return
+    most, wrong = least, job != least
+    if start is None:  # when the cancelled ones began is not known
+        most = least + np.bincount(stopped.worker, minlength=int(worker.max()) + 1)[worker]
+        wrong = (job < least) | (job > most)
+    else:
+        wrong &= start < arrivals.time  # those of no duration have no order
+    text = "job of arrival {e} is {job} but its worker had {least} to {most} jobs before it,"
+    text += " delivered or cancelled: one is missing, or is there twice"
+    refuse(wrong, text, job=job, least=least, most=most)
+
+
+def _check_open(
+    arrivals: EventTrace,
+    jobs: OpenJobs,
+    n_workers: int,
+    ranked: np.ndarray,
+    ended: np.ndarray,
+    slack: float,
+) -> None:
+    """Checks the open jobs; `ranked`, `ended`: the jobs before them, by worker, then by start."""
+    (worker, read, start), end = jobs, arrivals.end
+    _check_workers("open_jobs.worker of job {e} is {worker}", worker, n_workers)
+    text = "open_jobs.worker of job {e} is {worker}, less than that of the job before it; open jobs"
+    refuse(_falls(worker), text + " are ordered by worker", worker=worker)
+    waits = np.isnan(start)
+    behind = np.append(False, ~waits[1:] & (worker[1:] == worker[:-1]))
+    text = "open_jobs.start of job {e} is {start}, but its worker has an open job ahead of it: it"
+    refuse(behind, text + " must wait, with start NaN", start=start)
+    place = np.searchsorted(ranked, worker, side="right") - 1
+    last = np.where(ranked[place] == worker, ended[place], 0.0)
+    text = (
+        "open_jobs.start of job {e} is {start}; allowed is NaN, for a job that waits, or a finite"
     )
+    text += " time from {last}, when its worker ended its last job, to the trace's end, {end}"
+    began = waits | ((start >= last - slack) & (start <= end + slack))
+    refuse(~began, text, start=start, last=last, end=end)
+    begins, updates = np.where(waits, np.inf, start) + slack, arrivals.update_time
+    late = (read < 0) | ~_was_there(read, begins, updates)
+    if late.any():
+        text = "open_jobs.read_version of job {e} is {read}; allowed are 0..{made}, the updates"
+        text += " made when it started or, if it waits, by the end"
+        refuse(late, text, read=read, made=np.searchsorted(updates, begins, side="right"))
 
 
-def _check_reuse(reuse: Reuse, arrivals: Columns) -> None:
-    kinds = ("integers", "integers", "integers", "real numbers")
-    arrival, first, last, weight = read_part("reuse", reuse, Reuse, kinds)
-    n_updates, used = int(np.count_nonzero(arrivals.steps)), arrivals.used
+def _check_reuse(arrivals: EventTrace, reuse: Reuse) -> None:
+    arrival, first, last, weight = reuse
+    n_updates, used = arrivals.n_updates, arrivals.used
+    text = "reuse row {e} names arrival {arrival}; allowed are 0..{most}"
     outside = (arrival < 0) | (arrival >= len(used))
-    text = f"reuse row {{e}} names arrival {{arrival}}; allowed are 0..{len(used) - 1}"
-    refuse(outside, text, arrival=arrival)
-    refuse(
-        ~np.isfinite(weight),
-        "reuse row {e} has weight {weight}; weights must be finite",
-        weight=weight,
-    )
-    wrong = (first < arrivals.version[arrival]) | (last < first) | (last >= n_updates)
+    refuse(outside, text, arrival=arrival, most=len(used) - 1)
+    text = "reuse row {e} has weight {weight}; weights must be finite"
+    refuse(~np.isfinite(weight), text, weight=weight)
+    least, most = arrivals.version[arrival], n_updates - 1
     text = "reuse row {e} serves in steps {first}..{last}; allowed are {least}..{most}, from its"
     text += " arrival's version to the last"
-    ends = {"least": arrivals.version[arrival], "most": np.full(len(first), n_updates - 1)}
-    refuse(wrong, text, first=first, last=last, **ends)
-    again = np.append(False, arrival[1:] == arrival[:-1])[: len(arrival)]
-    meets = np.zeros(len(arrival), bool)
-    meets[1:] = (arrival[1:] < arrival[:-1]) | (again[1:] & (first[1:] <= last[:-1]))
-    refuse(
-        meets,
+    wrong = (first < least) | (last < first) | (last > most)
+    refuse(wrong, text, first=first, last=last, least=least, most=most)
+    again = np.zeros(len(arrival), bool)
+    again[1:] = arrival[1:] == arrival[:-1]
+    meets = _falls(arrival)[: len(arrival)]
+    meets[1:] |= again[1:] & (first[1:] <= last[:-1])
+    text = (
         "reuse row {e} is out of order or overlaps the row before it; rows are ordered by arrival"
-        " and then by first step",
     )
+    refuse(meets, text + " and then by first step")
     serves = np.zeros(len(used), bool)
     serves[arrival] = True
     refuse(serves != used, "used of arrival {e} is {used} but reuse says otherwise", used=used)
     stated = arrivals.weight[arrival]
-    refuse(
-        ~again & (stated != weight),
-        "weight of arrival {arrival} is {stated} but its first row of reuse, row {e}, has {weight};"
-        " the two must be equal",
-        arrival=arrival,
-        stated=stated,
-        weight=weight,
-    )
+    text = "weight of arrival {arrival} is {stated} but its first row of reuse, row {e}, has"
+    text += " {weight}; the two must be equal"
+    differs = ~again & (stated != weight)
+    refuse(differs, text, arrival=arrival, stated=stated, weight=weight)
     serving = np.cumsum(np.bincount(first, minlength=n_updates + 1))
     serving -= np.cumsum(np.bincount(last + 1, minlength=n_updates + 1))
     refuse(serving[:n_updates] == 0, "reuse has no row that serves in step {e}")

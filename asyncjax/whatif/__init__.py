@@ -3,6 +3,7 @@
 `answer` reads a log, describes its workers, compares ways of training on their durations without
 any training, trains small stand-in problems, and says what came out; `python -m asyncjax.whatif`
 does the same and writes a page. `describe`, `compare`, `toy_training` and `advise` are its steps.
+Words and the page need the extra `whatif`.
 
 | name | what it is |
 |---|---|
@@ -13,11 +14,11 @@ does the same and writes a page. `describe`, `compare`, `toy_training` and `advi
 | `advise`, `Advice`, `Hint` | what small problems, measured once, say of such workers |
 """
 
-from asyncjax.whatif.advising.advise import Advice, Hint, advise
+from asyncjax.whatif.advising import Advice, Hint, advise
 from asyncjax.whatif.answering import Answer, answer
-from asyncjax.whatif.comparing.compare import Comparison, compare
-from asyncjax.whatif.describing.describe import Description, describe
-from asyncjax.whatif.toys.toy_training import ToyResults, toy_training
+from asyncjax.whatif.comparing import Comparison, compare
+from asyncjax.whatif.describing import Description, describe
+from asyncjax.whatif.toys import ToyResults, toy_training
 
 __all__ = [
     "Advice",

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import html
 import os
+import platform
+import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from asyncjax import traces
-from asyncjax.checks import flag, function, instance, one_key
+from asyncjax.checks import flag, instance, one_key
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.log_reader.log import Log
-from asyncjax.whatif.advising.advise import Advice, advise
-from asyncjax.whatif.comparing.compare import Comparison, Tell, compare, rows_of
-from asyncjax.whatif.describing.barrier import barrier_of
-from asyncjax.whatif.describing.describe import Description, describe
-from asyncjax.whatif.page.found import Found
-from asyncjax.whatif.page.html import framed, page
-from asyncjax.whatif.page.numbers import numbers_of
-from asyncjax.whatif.page.tables import in_text
-from asyncjax.whatif.page.words import Words, words_of, words_of_stamps
-from asyncjax.whatif.toys.toy_training import ToyResults, toy_training
+from asyncjax.whatif import page
+from asyncjax.whatif.advising import Advice, advise, known_of
+from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, teller
+from asyncjax.whatif.describing import Description, describe
+from asyncjax.whatif.toys import ToyResult, ToyResults, toy_training
+from asyncjax.whatif.words import filled, said
+
+
+class Words(NamedTuple):
+    """The answer in words."""
+
+    headline: str  # the answer in a sentence
+    advice: str  # what to try first, or what to do to know
+    sentences: tuple[str, ...]  # what stands behind both
+    caveats: tuple[str, ...]  # what it does not know
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What `answer` found; a notebook shows its page.
+    """What `answer` found; a notebook shows its page. Words need the extra `whatif`.
 
     Attributes:
         log: What was read.
@@ -37,7 +47,6 @@ class Answer:
         learning: Time to a target on stand-in problems; None where nothing was trained.
         advice: What the decision tree, measured on small problems, says of such workers; None where
             `comparison` is.
-        words: The answer in words.
         command: How it is made again.
     """
 
@@ -46,30 +55,53 @@ class Answer:
     comparison: Comparison | None
     learning: ToyResults | None
     advice: Advice | None
-    words: Words
     command: str
+
+    @cached_property
+    def words(self) -> Words:
+        """The answer in words."""
+        facts = _of(self, "description comparison learning")
+        headline, advice, sentences, caveats = (said(part, **facts) for part in Words._fields)
+        return Words(headline[0], advice[0], sentences, caveats)
 
     def text(self) -> str:
         """The answer for a terminal: words, then the table."""
-        return in_text(self._found)
+        return self._filled("report.txt.j2").strip()
 
     def html(self) -> str:
         """The page, one HTML document that needs nothing outside itself."""
-        return page(self._found, self.command)
+        return self._filled("page.html.j2").strip() + "\n"
+
+    def _filled(self, template: str) -> str:
+        facts = _of(self, "log description comparison learning advice words command")
+        return filled(template, page=page, versions=versions(), **facts)
 
     def numbers(self) -> dict[str, Any]:
-        """All figures as plain values, as `--json` writes them."""
-        return numbers_of(self._found, self.command)
+        """All figures as plain values, as `--json` writes them; times in the unit of the log."""
+        comparison, learning, advice = self.comparison, self.learning, self.advice
+        (headline, *words), description = self.words, self.description
+        laws = [
+            {"law": f.name, **_of(f, "parameters distance p_value bic")} for f in description.fits
+        ]
+        parts = _of(description, "sentences figures spread dependence outages")
+        hints = () if advice is None else advice.hints
+        hints = [{"sentence": hint.sentence, **hint._asdict()} for hint in hints]
+        numbers = {
+            "answer": headline,
+            **dict(zip(Words._fields[1:], words, strict=True)),
+            "log": _of(self.log, "source unit notes workers"),
+            "description": parts | {"laws": laws},
+            "span": comparison and comparison.span,
+            "rules": [] if comparison is None else [_rule(row) for row in comparison.rows],
+            "learning": learning and [_lesson(lesson) for lesson in learning.lessons],
+            "small_problems": advice
+            and {**_of(advice, "busy lasting hints notes"), "hints": hints},
+            "made": {"command": self.command, "versions": versions()},
+        }
+        return _plain(numbers)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page, or the figures if the name of the file ends in ".json".
-
-        Returns:
-            The path.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Writes the page, or the figures if the name of the file ends in ".json"."""
         file = Path(instance("path", path, (str, os.PathLike), "the path of a file"))
         if file.suffix == ".json":
             save_json(file, self.numbers())
@@ -77,12 +109,49 @@ class Answer:
             write_atomically(file, self.html())
         return file
 
-    @property
-    def _found(self) -> Found:
-        return Found(self.description, self.comparison, self.learning, self.advice, self.words)
-
     def _repr_html_(self) -> str:
-        return framed(self.html())
+        """The page in a frame, which leaves the style of a notebook alone."""
+        style = "width:100%;height:46rem;border:1px solid #8888"
+        page = html.escape(self.html())
+        return f'<iframe srcdoc="{page}" title="What if?" style="{style}"></iframe>'
+
+
+def _of(thing: Any, names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names.split()}
+
+
+def _rule(row: RuleResult) -> dict[str, Any]:
+    named = {"rule": row.rule.name, "family": row.rule.family, "call": row.rule.call}
+    gain = {"gain": row.gain, "told_apart": row.is_told_apart, "local_steps": row.rule.local_steps}
+    return {**named, **gain, **row.figures._asdict()}
+
+
+def _lesson(lesson: ToyResult) -> dict[str, Any]:
+    rules = [
+        {"rule": row.rule.name, **_of(row, "step_size at_edge time times")}
+        | {"speed_up": [ratio or None for ratio in lesson.speed_up(row.rule.name)]}
+        for row in lesson.rows
+    ]
+    sooner = {"soonest": lesson.level, "surely_sooner": lesson.surely_sooner}
+    named = {"problem": lesson.task.name, "text": lesson.task.text}
+    return {**named, **_of(lesson, "target span"), **sooner, "rules": rules}
+
+
+def _plain(value: Any) -> Any:
+    """A tree of named tuples and arrays as one of dictionaries and lists."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on."""
+    known = {name: sys.modules[name].__version__ for name in ("asyncjax", "jax", "numpy")}
+    return known | {"python": platform.python_version()}
 
 
 def answer(
@@ -115,15 +184,10 @@ def answer(
         The answer: words, figures, a page. If the log only has stamps, and workers end each step
         together, it says that unevenness cannot be seen and what to log instead, and no more.
 
-    Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: The log cannot be read, as `traces.read_log` says, or has one worker.
-        OSError: The file cannot be read.
-
     Example:
         >>> from asyncjax import whatif
-        >>> found = whatif.answer({"a": [1.0] * 20, "b": [1.0] * 20, "c": [4.0] * 5}, quick=True)
-        >>> print(found.words.headline)
+        >>> told = whatif.answer({"a": [1.0] * 20, "b": [1.0] * 20, "c": [4.0] * 5}, quick=True)
+        >>> print(told.words.headline)
         With these 3 workers, pure asynchronous training would bring 3.00 times the gradients of \
 synchronous rounds, at a mean staleness of 1.9 updates.
     """
@@ -131,34 +195,27 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     key = jax.random.key(0) if key is None else one_key("key", key)
     if command is not None:
         instance("command", command, str, "a text, or None")
-    read = traces.read_log(path)
-    rows_of(read)  # refuses one worker before anything is computed
-    known = {"own_labels": own_labels, "noisy": noisy, "dear_link": dear_link}
-    known = {name: None if value is None else flag(name, value) for name, value in known.items()}
-    if progress is not None:
-        function("progress", progress, "a function of a text and a share, or None")
-        progress("describing the workers", 0.0)
-    description = describe(read)
+    log = traces.read_log(path)
+    rows_of(log)  # refuses one worker before anything is computed
+    known = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
+    told = teller(progress)
+    told("describing the workers", 0.0)
+    description = describe(log)
     if command is None:
-        told = {"quick": quick or None, **known}
-        given = [f"{name}={value}" for name, value in told.items() if value is not None]
-        command = f"whatif.answer({', '.join(['log', *given])})"
-    barrier = barrier_of(read)
-    if barrier is not None:
-        if progress is not None:
-            progress("nothing to compare", 1.0)
-        return Answer(read, description, None, None, None, words_of_stamps(barrier, read), command)
-    comparison = compare(read, key=key, progress=_part(progress, 0.05, 1.0 if quick else 0.3))
+        given = {name: value for name, value in known.items() if value is not None}
+        given = {"quick": True, **given} if quick else given
+        words = ", ".join(["log", *(f"{name}={value}" for name, value in given.items())])
+        command = f"whatif.answer({words})"
+    if description.barrier is not None:
+        told("nothing to compare", 1.0)
+        return Answer(log, description, None, None, None, command)
+
+    def part(begin: float, end: float) -> Tell:
+        return lambda what, share: told(what, begin + share * (end - begin))
+
+    comparison = compare(log, key=key, progress=part(0.05, 1.0 if quick else 0.3))
     learning = None
     if not quick:
-        learning = toy_training(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
+        learning = toy_training(log, comparison, key=key, progress=part(0.3, 1.0))
     advice = advise(description, comparison, **known)
-    words = words_of(description, comparison, learning)
-    return Answer(read, description, comparison, learning, advice, words, command)
-
-
-def _part(progress: Tell | None, begin: float, end: float) -> Tell | None:
-    """Progress of a part of the work."""
-    if progress is None:
-        return None
-    return lambda what, share: progress(what, begin + share * (end - begin))
+    return Answer(log, description, comparison, learning, advice, command)

@@ -1,4 +1,18 @@
-"""`python -m asyncjax.whatif`: the answer for a file, as text, as a page, as JSON."""
+"""Which way of training would cope best with your uneven workers?
+
+FILE is a table of how long their jobs (training steps) took: a row a job with the columns
+  worker, step or time, duration          or
+  worker, start, end                      or
+a column a worker, or what `live.to_csv` writes. Names of columns, units in them, separators and the
+order of rows are found out by themselves. The answer is printed, and written as a page.
+
+For example:
+  PROGRAM durations.csv              a minute: whatif.html in this folder
+  PROGRAM durations.csv --quick      sooner: without training small problems
+  PROGRAM --demo llm_sequences       32 workers of a real LLM training job
+  PROGRAM durations.csv --own-labels yes --link free
+                                         what small problems say, of such data and links
+"""
 
 from __future__ import annotations
 
@@ -10,95 +24,54 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from asyncjax import clocks, traces
+from asyncjax import checks, clocks, traces
 from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.answering import answer
-from asyncjax.whatif.comparing.compare import seconds_of
-from asyncjax.whatif.describing.barrier import barrier_of
+from asyncjax.whatif.comparing import seconds_of
+from asyncjax.whatif.describing import barrier_of
 
 PAGE = "whatif.html"
 PROGRAM = "python -m asyncjax.whatif"
-_DEMOS = tuple(
-    name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_")) and "spread" not in name
-)
-_ABOUT = """Which way of training would cope best with your uneven workers?
-
-FILE is a table of how long their jobs (training steps) took: a row a job with the columns
-  worker, step or time, duration          or
-  worker, start, end                      or
-a column a worker, or what `live.to_csv` writes. Names of columns, units in them, separators and the
-order of rows are found out by themselves. The answer is printed, and written as a page."""
-_EXAMPLES = """examples:
-  %(program)s durations.csv              a minute: %(page)s in this folder
-  %(program)s durations.csv --quick      sooner: without training small problems
-  %(program)s --demo llm_sequences       32 workers of a real LLM training job
-  %(program)s durations.csv --own-labels yes --link free
-                                         what small problems say, of such data and links"""
-
+_JOBS = [name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_"))]
+_DEMOS = tuple(name for name in _JOBS if "spread" not in name)
 _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
-
-# Options: the words for True and for False, and what the help says.
-_KNOWN = {
-    "own_labels": (
-        "yes",
-        "no",
-        "whether some workers, the slow ones, hold labels that the others lack",
-    ),
-    "noise": (
-        "high",
-        "low",
-        "whether noise of gradients is the limit: would twice the rows a gradient halve the"
-        " updates?",
-    ),
-    "link": ("dear", "free", "whether sending takes as long as a job, or next to nothing"),
-}
+_READING = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
+_KNOWN = {"own_labels": "yes", "noisy": "high", "dear_link": "dear"}  # what means True
+_QUICK = (
+    "only count, train nothing, so no time to a target (reached and not left again): 6 seconds to a"
+    " minute of processor time, more for more workers, jobs and unevenness; how many is said first"
+)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = options(program, _ABOUT, _EXAMPLES % {"page": PAGE, "program": program})
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the table of durations")
-    parser.add_argument(
-        "--demo",
-        choices=_DEMOS,
-        metavar="NAME",
-        help=f"a recording of real workers instead of a file: {', '.join(_DEMOS)}",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="only count, train nothing, so no time to a target (reached and not left again): 6"
-        " seconds to a minute of processor time, more for more workers, jobs and unevenness; how"
-        " many is said first",
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
-    parser.add_argument(
-        "--output", metavar="FOLDER", default=".", help=f"where {PAGE} goes; default: this folder"
-    )
-    known = parser.add_argument_group(
-        "what durations do not tell, for what small problems say of such workers"
-    )
-    for name, (yes, no, words) in _KNOWN.items():
-        option = f"--{name.replace('_', '-')}"
-        known.add_argument(option, choices=(yes, no), help=words)
-    reading = parser.add_argument_group("if columns are not found by themselves")
+    about, _, examples = str(__doc__).replace("PROGRAM", program).partition("For example:")
+    parser = options(program, about.strip(), f"examples:{examples.rstrip()}")
+    add = parser.add_argument
+    add("file", nargs="?", metavar="FILE", help="the table of durations")
+    demos = f"a recording of real workers instead of a file: {', '.join(_DEMOS)}"
+    add("--demo", choices=_DEMOS, metavar="NAME", help=demos)
+    add("--quick", action="store_true", help=_QUICK)
+    add("--json", metavar="FILE", help="also write all figures to this file")
+    where = f"where {PAGE} goes; default: this folder"
+    add("--output", metavar="FOLDER", default=".", help=where)
+    known = "what durations do not tell, for what small problems say of such workers"
+    add = parser.add_argument_group(known).add_argument
+    labels = "whether some workers, the slow ones, hold labels that the others lack"
+    noise = "whether noise of gradients is the limit: twice the rows a gradient, half the updates?"
+    link = "whether sending takes as long as a job, or next to nothing"
+    add("--own-labels", choices=("yes", "no"), help=labels)
+    add("--noise", dest="noisy", choices=("high", "low"), help=noise)
+    add("--link", dest="dear_link", choices=("dear", "free"), help=link)
+    add = parser.add_argument_group("if columns are not found by themselves").add_argument
     for name in _COLUMNS:
-        reading.add_argument(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
-    reading.add_argument("--unit", help="unit of all times, such as s or ms")
-    reading.add_argument(
-        "--drop-invalid", action="store_true", help="leave out rows that cannot be read"
-    )
-    reading.add_argument(
-        "--max-unpacked",
-        type=int,
-        metavar="BYTES",
-        help="what a file packed by gzip may unpack to; default: 200 times its size",
-    )
+        add(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
+    add("--unit", help="unit of all times, such as s or ms")
+    add("--drop-invalid", action="store_true", help="leave out rows that cannot be read")
+    most = "what a file packed by gzip may unpack to; default: 200 times its size"
+    add("--max-unpacked", type=int, metavar="BYTES", help=most)
     return parser
 
 
@@ -110,36 +83,38 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its page.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    run = partial(_run, given, program)
-    return answered("whatif", _parser(program), given, run, _in_options)
+    parser = _parser(program)
+    return answered("whatif", parser, given, lambda s: _run(given, program, s), _in_options)
 
 
 def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
     if (settings.file is None) == (settings.demo is None):
         raise ValueError("give the FILE of a table or --demo NAME, one of them; --help says more")
+    for module in ("jinja2", "matplotlib"):
+        checks.extra(module, "whatif")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         log = demo(settings.demo) if settings.demo else _read(settings)
-        page = _place(settings.output, PAGE)
-        figures = None if settings.json is None else _json(settings.json)
-        files = (settings.file, settings.json, settings.output)
+        page = Path(settings.output) / PAGE
+        page.parent.mkdir(parents=True, exist_ok=True)
+        if settings.json is not None and Path(settings.json).suffix != ".json":
+            raise ValueError(f"--json must name a file that ends in .json, got {settings.json!r}")
         if settings.quick and barrier_of(log) is None:
-            print(_cost(log), file=sys.stderr, flush=True)
-        found = answer(
-            log,
-            quick=settings.quick,
-            own_labels=_said(settings, "own_labels"),
-            noisy=_said(settings, "noise"),
-            dear_link=_said(settings, "link"),
-            progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-            command=retyped(program, given, files),
-        )
-    found.save(page)
-    if figures is not None:
-        found.save(figures)
-    print(plain(found.text(), lines=True))
+            cost = f"about {seconds_of(log):.0f} seconds of processor time"
+            size = f"{log.n_workers} workers and {log.n_jobs:,} jobs"
+            print(f"asyncjax.whatif: {cost} for {size}", file=sys.stderr, flush=True)
+        said = {name: (getattr(settings, name), yes) for name, yes in _KNOWN.items()}
+        known = {name: word and word == yes for name, (word, yes) in said.items()}
+        progress = None if settings.quick and not sys.stderr.isatty() else _bar()
+        command = retyped(program, given, (settings.file, settings.json, settings.output))
+        told = answer(log, quick=settings.quick, progress=progress, command=command, **known)
+        told.save(page)
+        if settings.json:
+            told.save(settings.json)
+        text = told.text()
+    print(plain(text, lines=True))
     if log.columns:
-        notes = () if found.comparison is None else log.notes  # else they are in the answer
+        notes = () if told.comparison is None else log.notes  # else they are in the answer
         print(f"\ncolumns: {log.columns}", *(f"note: {note}" for note in notes), sep="\n")
     print(plain(f"\npage: {page}", lines=True))
     if settings.json:
@@ -148,18 +123,10 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
 
 
 def demo(name: str) -> Log:
-    """The log of a recording that comes with the library.
-
-    Example:
-        >>> log = demo("llm_slow_worker")
-        >>> log.n_workers, log.unit
-        (4, 'seconds')
-    """
+    """The log of a recording that comes with the library."""
     known = clocks.recording(name)
-    rows = tuple(np.asarray(row, np.float64) for row in known.durations)
-    return Log(
-        workers=tuple(map(str, range(len(rows)))),
-        durations=rows,
+    return replace(
+        traces.read_log(known.durations),
         unit="seconds" if known.unit == "seconds" else "time units",
         source=f"the recording '{name}' ({known.source}, {known.licence})",
         notes=(f"{known.citation}; changes: {known.changes}",),
@@ -167,8 +134,7 @@ def demo(name: str) -> Log:
 
 
 def _read(settings: argparse.Namespace) -> Log:
-    names = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
-    log = traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+    log = traces.read_log(settings.file, **{name: getattr(settings, name) for name in _READING})
     return replace(
         log,
         workers=tuple(map(plain, log.workers)),
@@ -179,14 +145,7 @@ def _read(settings: argparse.Namespace) -> Log:
 
 
 def _in_options(sentence: str) -> str:
-    """A sentence of the reader, which speaks of arguments of Python, for who gives options.
-
-    Example:
-        >>> _in_options("worker must be a name, or None, got 3; say worker='rank', duration='ms'")
-        '--worker must be a name, got 3; say --worker rank --duration ms'
-        >>> _in_options("path must be a table with rows, got none in a.csv")
-        'FILE must be a table with rows, got none in a.csv'
-    """
+    """A sentence of the reader, which speaks of arguments of Python, for who gives options."""
     names = "|".join((*_COLUMNS, "unit"))
     sentence = re.sub(r"^path is (.*); it must", r"\1 must", sentence)
     sentence = re.sub(r"^(?:path|log) must", "FILE must", sentence)
@@ -202,48 +161,18 @@ def _in_options(sentence: str) -> str:
     return sentence.replace("max_unpacked", "--max-unpacked").replace("----", "--")
 
 
-def _cost(log: Log) -> str:
-    """How long it will take."""
-    return (
-        f"asyncjax.whatif: about {seconds_of(log):.0f} seconds of processor time for"
-        f" {log.n_workers} workers and {log.n_jobs:,} jobs"
-    )
-
-
-def _said(settings: argparse.Namespace, name: str) -> bool | None:
-    """What a person knows; None where nothing was said."""
-    word = getattr(settings, name)
-    return None if word is None else word == _KNOWN[name][0]
-
-
-def _place(folder: str, name: str) -> Path:
-    """The file in its folder, which is made."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    return place / name
-
-
-def _json(name: str) -> Path:
-    place = Path(name)
-    if place.suffix != ".json":
-        raise ValueError(f"--json must name a file that ends in .json, got {name!r}")
-    return place
-
-
 def _bar() -> Callable[[str, float], None]:
     """Shows progress on stderr: one line that is written over, or a line now and then in a file."""
     is_terminal, told = sys.stderr.isatty(), [time.monotonic()]
 
     def tell(what: str, share: float) -> None:
-        now = time.monotonic()
+        line = f"{100 * share:3.0f} %  {what}"
         if is_terminal:
-            full = round(24 * share)
-            shown = f"[{'#' * full}{'.' * (24 - full)}] {100 * share:3.0f} %  {what}"
-            end = "\r" if share < 1 else "\r" + " " * 100 + "\r"
-            print(f"{shown:<100.100}", end=end, file=sys.stderr, flush=True)
-        elif now - told[0] > 10:
-            told[0] = now
-            print(f"{100 * share:3.0f} %  {what}", file=sys.stderr, flush=True)
+            shown = f"[{'#' * round(24 * share):.<24}] {line}" if share < 1 else ""
+            print(f"{shown:<100.100}", end="\r", file=sys.stderr, flush=True)
+        elif time.monotonic() - told[0] > 10:
+            told[0] = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
 
     return tell
 

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import problems
-from asyncjax.problems.data.datasets import held_out_rows
+from asyncjax.problems.data import held_out_rows
 from asyncjax.study.protocol import Seeds
+from experiments.data import breast_cancer
 
 Rows = tuple[jax.Array, np.ndarray]  # features and labels
 
@@ -81,7 +82,7 @@ def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: The data are not known.
     """
-    loaders = {"breast cancer": problems.breast_cancer, "digits": problems.digits}
+    loaders = {"breast cancer": breast_cancer, "digits": problems.digits}
     if name not in loaders:
         raise ValueError(f"data must be one of {', '.join(loaders)}, got {name!r}")
     data = loaders[name]()

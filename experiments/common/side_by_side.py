@@ -81,8 +81,7 @@ def side_by_side(parts: Sequence[problems.Problem]) -> problems.Problem:
     )
     once = parts[:1] if shared else parts
     samples = Samples(
-        features=jnp.concatenate([part.data.features for part in once]),
-        targets=jnp.concatenate([part.data.targets for part in once]),
+        jax.tree.map(lambda *rows: jnp.concatenate(rows), *(part.data.examples for part in once)),
         rows=jnp.asarray(rows, jnp.int32),
         size=jnp.concatenate([part.data.size for part in parts]),
         weight=first.data.weight[:0],  # only an objective reads it

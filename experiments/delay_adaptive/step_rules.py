@@ -38,6 +38,7 @@ from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
+from experiments.data import breast_cancer, mnist_subset, shakespeare_genres
 
 PAPER = "Wu, Magnússon, Feyzmahdavian, Johansson, 2022, delay-adaptive steps (arXiv 2202.08550)"
 Rule = optax.GradientTransformationExtraArgs
@@ -74,11 +75,11 @@ class Source(NamedTuple):
     sorted: bool = False  # by label; rows are then taken in a drawn order
 
 
-SHAKESPEARE = partial(problems.shakespeare_genres, n_features=1000)
+SHAKESPEARE = partial(shakespeare_genres, n_features=1000)
 SOURCES = {
-    "breast cancer": Source(problems.breast_cancer),
+    "breast cancer": Source(breast_cancer),
     "digits": Source(problems.digits),
-    "MNIST": Source(problems.mnist_subset, n_workers=10, sorted=True),
+    "MNIST": Source(mnist_subset, n_workers=10, sorted=True),
     "Shakespeare": Source(SHAKESPEARE, 3e-4, 1e-3, most=4000, sorted=True),
 }
 

@@ -31,8 +31,8 @@ import optax
 import pandas as pd
 
 from asyncjax import clocks, problems, results, steps, traces
-from asyncjax.problems.finite_sum import Objective
-from asyncjax.problems.losses.least_squares import SquaredLoss
+from asyncjax.problems.finite_sum import Loss, Objective
+from asyncjax.problems.losses import SquaredError
 from asyncjax.results import statistics
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
@@ -131,7 +131,7 @@ def problem_of(algorithm: str, data: str, instance: Seeds) -> Drawn:
     if data == "lasso":
         features, targets = _sparse_regression(generator)
         problem = problems.least_squares(features, targets, **share)
-        problem = replace(problem, objective_of=Objective(SquaredLoss(), L1[data]))
+        problem = replace(problem, objective_of=Objective(Loss(SquaredError()), L1[data]))
         optimum = shared.minimum(features, _squared_loss(targets), L1[data])[1]
     else:
         features, labels = shared.rows_of(data)

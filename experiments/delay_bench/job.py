@@ -34,7 +34,7 @@ import pandas as pd
 from optax import contrib
 
 from asyncjax import problems, results
-from asyncjax.problems.losses.network import cross_entropy
+from asyncjax.problems.losses import cross_entropy
 from asyncjax.results import plots, statistics
 from asyncjax.results.plots.style import add_legend_below, drawing, new_figure
 from asyncjax.results.report import Illustration
@@ -43,6 +43,7 @@ from experiments import part
 from experiments.common import doors
 from experiments.common.numbers import spread
 from experiments.common.signs import apart, lower
+from experiments.data import shakespeare_characters
 from experiments.delay_bench.bench import (
     Law,
     Loop,
@@ -163,7 +164,7 @@ def language(
     Raises:
         ImportError: The package with the plays is missing; says which.
     """
-    corpus = problems.shakespeare_characters(genres=["tragedies"])
+    corpus = shakespeare_characters(genres=["tragedies"])
     inputs, targets = problems.windows(corpus.train, length)
     model = problems.TinyGPT(len(corpus.vocabulary), width, depth=depth, heads=2, length=length)
 

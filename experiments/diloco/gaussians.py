@@ -37,8 +37,8 @@ import optax
 import pandas as pd
 
 from asyncjax import clocks, problems, results, simulation, steps, traces
-from asyncjax.problems.held_out import HeldOutLoss
-from asyncjax.problems.losses.classification import CrossEntropy, HeldOutAccuracy
+from asyncjax.problems.finite_sum import Loss, Mean
+from asyncjax.problems.losses import Network, cross_entropy, is_hit
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import doors
@@ -135,12 +135,12 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
         test=(features[: settings.judged], labels[: settings.judged]),
         key=jax.random.key(seed),
     )
-    loss = CrossEntropy(model)
+    entropy, hit = (Loss(Network(model, compare)) for compare in (cross_entropy, is_hit))
     return replace(
         made,
         params=first_params(made.params, jax.random.key(seed)),
-        objective_of=HeldOutLoss(loss),
-        metrics_of=(("accuracy", HeldOutAccuracy(loss)),),
+        objective_of=Mean(entropy, on_test=True),
+        metrics_of=(("accuracy", Mean(hit, on_test=True)),),
     )
 
 

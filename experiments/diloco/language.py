@@ -25,8 +25,8 @@ import optax
 import pandas as pd
 
 from asyncjax import problems, results, simulation, traces
-from asyncjax.problems.held_out import HeldOutLoss
-from asyncjax.problems.losses.language_model import TokenCrossEntropy
+from asyncjax.problems.finite_sum import Loss, Mean
+from asyncjax.problems.losses import Network, token_cross_entropy
 from asyncjax.results.report import Illustration
 from asyncjax.simulation.waves import ceil_to_grid
 from asyncjax.study.protocol import FIRST_CROSSING
@@ -208,7 +208,8 @@ def _inner_problem(settings: Settings, scene: Scene, seed: int) -> problems.Prob
         test=(text.test_inputs, text.test_targets),
         key=jax.random.fold_in(key, 2),
     )
-    return replace(made, objective_of=HeldOutLoss(TokenCrossEntropy(model)), metrics_of=())
+    loss = Loss(Network(model, token_cross_entropy))
+    return replace(made, objective_of=Mean(loss, on_test=True), metrics_of=())
 
 
 @cache

@@ -55,7 +55,7 @@ from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Settings as Setting
 from asyncjax.study.search import Tuned, log_range, tune
-from asyncjax.traces.rounds import Rounds, trace_of_rounds
+from asyncjax.traces.synchronous import Rounds, trace_of_rounds
 from experiments import part
 from experiments.common.forest import forest
 from experiments.common.replays import shuffled_over

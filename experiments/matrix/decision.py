@@ -42,9 +42,8 @@ from asyncjax.study.methods import METHODS, REFERENCE, SPACE
 from asyncjax.study.protocol import LEVELS, SET_A, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import COLUMNS, COMPARED
-from asyncjax.whatif.advising.advise import FILE
-from asyncjax.whatif.advising.questions import is_lasting
-from asyncjax.whatif.comparing.rules import PURE as PURE_THERE
+from asyncjax.whatif.advising import FILE, is_lasting
+from asyncjax.whatif.comparing import PURE as PURE_THERE
 from experiments import part
 from experiments.common.numbers import rounded
 

@@ -49,6 +49,7 @@ from asyncjax.study.result import Result
 from asyncjax.study.search import Knob, log_range
 from experiments import part
 from experiments.common import numbers
+from experiments.data import m3, mnist_subset, shakespeare_characters, shakespeare_words
 from experiments.ordering.herding import ALONE, BASELINE, COORDINATED, PROJECTED
 
 STEP = 1e-3
@@ -205,20 +206,20 @@ def digits() -> Source:
 
 def images() -> Source:
     """5,000 digits of MNIST."""
-    features, labels = _rows(problems.mnist_subset())
+    features, labels = _rows(mnist_subset())
     rows = features.reshape(-1, 28, 28, 1), labels
     return Source("digits of MNIST", problems.LeNet(), problems.classification, rows)
 
 
 def series(*widths: int) -> Source:
     """Windows of 12 months of M3, and the month that follows."""
-    rows = _rows(problems.m3("monthly", lags=12), "targets")
+    rows = _rows(m3("monthly", lags=12), "targets")
     return Source("M3, monthly", problems.ForecastMLP(widths), problems.regression, rows)
 
 
 def words(n_words: int, width: int, length: int) -> Source:
     """Windows of words of Shakespeare's tragedies."""
-    corpus = problems.shakespeare_words(n_words=n_words, genres=GENRES)
+    corpus = shakespeare_words(n_words=n_words, genres=GENRES)
     size, rows = len(corpus.vocabulary), problems.windows(corpus.train, length)
     text = f"words of Shakespeare, {length} a row, vocabulary {size}"
     return Source(text, problems.WordLSTM(size, width), problems.language_model, rows)
@@ -226,7 +227,7 @@ def words(n_words: int, width: int, length: int) -> Source:
 
 def characters(width: int, length: int) -> Source:
     """Windows of characters of Shakespeare's tragedies."""
-    corpus = problems.shakespeare_characters(genres=GENRES)
+    corpus = shakespeare_characters(genres=GENRES)
     size, rows = len(corpus.vocabulary), problems.windows(corpus.train, length)
     model = problems.TinyGPT(size, width, depth=2, heads=2, length=length)
     text = f"characters of Shakespeare, {length} a row"

@@ -32,6 +32,7 @@ from asyncjax.study.result import Result
 from experiments import part
 from experiments.common import numbers
 from experiments.common.side_by_side import raveled
+from experiments.data import hmda
 from experiments.ordering import herding
 from experiments.ordering.epoch_costs import prices
 from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, EXACT, PROJECTED
@@ -165,7 +166,7 @@ def gaussian_rows(settings: Settings, count: int) -> list[Rows]:
 
 def mortgage_rows(seed: int) -> Rows:
     """Training rows of HMDA with a column of ones, in a drawn order, as many as its units hold."""
-    data, count = problems.hmda(), MORTGAGES.rows
+    data, count = hmda(), MORTGAGES.rows
     drawn = np.random.default_rng(seed).permutation(len(data.train_labels))[:count]
     features = np.concatenate([data.train_features[drawn], np.ones((count, 1), np.float32)], axis=1)
     return minimised(

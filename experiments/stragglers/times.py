@@ -22,12 +22,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from asyncjax import clocks, problems, results, stragglers, study
+from asyncjax import clocks, results, stragglers, study
 from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common.recordings import of_workers, read_recordings
+from experiments.data import breast_cancer
 from experiments.stragglers import methods, training
 from experiments.stragglers.methods import ALONE, BOTH
 from experiments.stragglers.training import fastest_fixed, reached_text, shown
@@ -136,7 +137,7 @@ def scenes(settings: Settings) -> dict[str, Recorded]:
 @cache
 def task(step_size: float, seeds: Seeds) -> methods.Task:
     """Logistic regression on all rows that can be dealt evenly, and a first model."""
-    data = problems.breast_cancer()
+    data = breast_cancer()
     features = np.concatenate([data.train_features, data.test_features]).astype(np.float64)
     labels = np.concatenate([data.train_labels, data.test_labels])
     signs = np.where(labels == labels.max(), 1.0, -1.0)

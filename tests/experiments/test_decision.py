@@ -10,7 +10,7 @@ from asyncjax import storage
 from asyncjax.study.methods import DEFAULTS
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS
-from asyncjax.whatif.advising import advise
+from asyncjax.whatif import advising
 from experiments import part
 from experiments.matrix import decision
 from experiments.matrix.decision import Fork, Leaf, Question, decided, scenes_of, tree_of
@@ -165,12 +165,12 @@ def test_the_page_and_what_whatif_reads_are_one_tree(result, found):
     table = {row[1]: row[2] for row in decision.leaf_table(result).rows}
     known = {"busy": 0.5, "lasting": True}
     for skew, link in itertools.product((True, False), repeat=2):
-        (hint,) = advise._walk(advice["tree"], known | {"skew": skew, "link": link})
+        (hint,) = advising._walk(advice["tree"], known | {"skew": skew, "link": link})
         assert hint.method == ("Rescaled" if skew else "pure asynchronous")
         gain = "{:.2f} ({:.2f} to {:.2f})".format(*hint.over_synchronous)
         assert table[hint.method.split()[0]] == gain
         assert hint.sentence
-    (hint,) = advise._walk(advice["tree"], {"busy": 0.9, "lasting": True, "link": False})
+    (hint,) = advising._walk(advice["tree"], {"busy": 0.9, "lasting": True, "link": False})
     assert hint.method == "synchronous"
 
 

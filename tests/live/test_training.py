@@ -15,7 +15,7 @@ import pytest
 
 from asyncjax import clocks, live, problems, simulation, traces
 from asyncjax.live import jobs
-from asyncjax.problems.networks.feed_forward import MLP
+from asyncjax.problems.networks import MLP
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from asyncjax.traces.event_trace import Reuse
 from asyncjax.traces.registry import REGISTRY

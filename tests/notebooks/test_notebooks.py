@@ -114,7 +114,7 @@ def test_the_badge_and_the_installation(name):
     assert badge == (
         "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]" + f"({link})"
     )
-    extras = "plots,data,logs" if name == "09_what_if" else "plots,data"
+    extras = "whatif" if name == "09_what_if" else "plots,data"
     assert install.count(f'"asyncjax[{extras}] @ git+https://github.com/{OWNER}"') == 1
     assert 'find_spec("asyncjax") is None' in install
     assert '[sys.executable, "-m", "pip", "install", "--quiet", library]' in install

@@ -16,7 +16,7 @@ class Arrivals(dict):
 
 
 class EndlessError(Exception):
-    """Thousands of events without an update; has the number of arrivals and of updates."""
+    """Nothing but events without an update; has the number of arrivals and of updates."""
 
 
 def simulate(
@@ -36,6 +36,8 @@ def simulate(
     timeout=math.inf,
     service=(0.0, 0.0),
     interruptible=True,
+    leave=None,
+    shortest=None,
 ):
     """Arrivals of an asynchronous server.
 
@@ -50,6 +52,8 @@ def simulate(
     interruptible: else a worker goes on with a job that was stopped or given up, and begins his
     next one when it is done. collect "grace" (wait, quorum, most, held) and "deadline" (scale,
     window, quorum, most, held) also step by the clock: `step_time` has the time of every update.
+    leave, shortest: when each worker loses its power, and its shortest job; with them malenia tells
+    that it waits for a worker who is never heard again, before the first job and after many events.
     """
     sequence = iter(() if sequence is None else sequence)
     patience = [timeout] * n if np.ndim(timeout) == 0 else list(timeout)
@@ -101,7 +105,21 @@ def simulate(
     else:
         hand_out([i % n for i in range(concurrency)])
     begin()
-    events = 0
+
+    def gone(moment):
+        """Who is never heard again, by the definition of `stall_detection`, at the next event."""
+        for i in range(n):
+            has_job, is_late = busy[i] is not None, False
+            if has_job and busy[i][0] <= busy[i][3] + patience[i] and math.isfinite(busy[i][0]):
+                continue  # it will arrive
+            if has_job:
+                is_late = math.isfinite(patience[i])
+            is_never = is_late and patience[i] < shortest[i]
+            is_jobless = not has_job and not queue[i] and dispatch == "pure"
+            if moment >= leave[i] or is_never or is_jobless or (has_job and not is_late):
+                yield i
+
+    events = last_update = 0  # events: arrivals and jobs given up
     while version < n_updates:
         events += 1
         if events > 5000:
@@ -116,6 +134,11 @@ def simulate(
                 due.append((taken[i], False, i))
         if math.isinf(min([alarm, *(each[0] for each in due)])):
             break
+        if leave is not None and collect == "malenia":
+            silent, heard = events - 1 - last_update, [columns["worker"][e] for e in group]
+            is_looked_at = events == 1 or silent == 4096 + 16 * n
+            if is_looked_at and _is_in_vain(parameter, heard, set(gone(min(due)[0])), n):
+                raise EndlessError(len(columns["time"]), version)
         if not due or alarm < min(due)[0]:
             if len(group) < parameter[-3]:  # the quorum: as soon as it is there
                 alarm, overdue = math.inf, True
@@ -188,7 +211,7 @@ def simulate(
         if weights is not None:
             for e, weight in zip(group, weights, strict=True):
                 columns["weight"][e] = weight
-            version, group = version + 1, []
+            version, group, last_update = version + 1, [], events
         if weights is not None or not held:
             answered, waiting = waiting, []
         for other in answered:
@@ -247,6 +270,15 @@ def _weights(collect, parameter, workers, n):
     if min(counts) == 0 or n / sum(1.0 / c for c in counts) < parameter - 1e-9:
         return None
     return [1.0 / (n * counts[i]) for i in workers]
+
+
+def _is_in_vain(minimum, workers, gone, n):
+    """Whether malenia can make no step any more without some workers, of whom it has what it has.
+
+    The others deliver for ever, so that their counts do not bound the harmonic mean.
+    """
+    counts = [workers.count(i) for i in gone]
+    return 0 in counts or n <= minimum * sum(1.0 / c for c in counts) * (1 - 1e-9)
 
 
 def synchronous(duration, n, k, n_updates):

@@ -237,3 +237,9 @@ def series_rows(series: list[list[float]], lags: int, horizons: list[int]) -> tu
             row = ([v / scale for v in values[t - lags : t]], values[t] / scale, number)
             (train if t < known else test).append(row)
     return train, test
+
+
+def quadratic_optimum(curvature, linear, weights=None):
+    """The minimum of a weighted sum of the workers' quadratics, where a biased order ends."""
+    weights = np.ones(len(curvature)) if weights is None else np.asarray(weights)
+    return weights @ np.asarray(linear) / (weights @ np.asarray(curvature))

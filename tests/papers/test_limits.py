@@ -6,8 +6,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from asyncjax.problems.losses.quadratic import quadratic_optimum
-from tests.oracles.problems import quadratic_data
+from tests.oracles.problems import quadratic_data, quadratic_optimum
 
 N = 5
 CLOCK = clocks.exponential(np.arange(1.0, N + 1))

@@ -10,8 +10,7 @@ import numpy as np
 
 from asyncjax import traces
 from asyncjax.results import run
-from asyncjax.simulation import engine
-from asyncjax.simulation.loops import checkpoints
+from asyncjax.simulation import checkpoints, engine
 from asyncjax.simulation.plan import ReplayPlan
 from asyncjax.traces import (
     arrival_streams,

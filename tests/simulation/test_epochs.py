@@ -1,5 +1,14 @@
-"""Epochs in a given order: against a plain loop, cut anywhere, and what is refused."""
+"""Epochs in a given order, by gradients and by projections, against plain loops.
 
+How they are cut, resumed, and kept apart from other runs: test_checkpoints.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,16 +16,16 @@ import optax
 import pytest
 
 from asyncjax import orders, problems, simulation
-from asyncjax.simulation import loop
-from asyncjax.simulation.example_orders import units
-from asyncjax.simulation.loops import checkpoints
+from asyncjax.simulation import epochs, example_orders
 from tests.oracles import epochs as oracle
 from tests.oracles import events
 from tests.oracles import orders as order_oracle
+from tests.oracles import projected as projected_oracle
 from tests.simulation.shared import columns, trace_of
 
-D, STEP, MOMENTUM, EPOCHS = 3, 0.05, 0.5, 4
+D, STEP, MOMENTUM, EPOCHS, L2 = 4, 0.05, 0.5, 3, 0.05
 ROWS = {1: 13, 3: 14}  # shards of 13, and of 5, 5, 4
+KEY = jax.random.key(5)
 
 
 def data_of(n_workers):
@@ -26,7 +35,7 @@ def data_of(n_workers):
     return np.array_split(features, n_workers), np.array_split(targets, n_workers)
 
 
-def problem_of(n_workers, **options):
+def linear(n_workers, **options):
     features, targets = map(np.concatenate, data_of(n_workers))
     return problems.least_squares(features, targets, n_workers=n_workers, **options)
 
@@ -41,6 +50,37 @@ def gradient_of(n_workers, size=1):
         return 0.5 * np.mean(residual**2), a.T @ residual / size
 
     return gradient
+
+
+def labelled(n_workers, n):
+    rng = np.random.default_rng(10 * n_workers + n)
+    features = 0.5 * rng.standard_normal((n_workers, n, D))
+    targets = np.where(features.sum(2) + 0.3 * rng.standard_normal((n_workers, n)) > 0, 1.0, -1.0)
+    return features, targets
+
+
+def logistic(n_workers, n):
+    features, targets = labelled(n_workers, n)
+    return problems.logistic(
+        features.reshape(-1, D), targets.reshape(-1), n_workers=n_workers, l2=L2
+    )
+
+
+def by_projection(n_workers, n, **options):
+    if n_workers == 1:
+        return orders.pair_balanced_by_projection(n, jnp.zeros(D), **options)
+    return orders.coordinated_by_projection(n_workers, n, jnp.zeros(D), **options)
+
+
+def train(problem, order, rule=None, **settings):
+    rule = optax.sgd(STEP, momentum=MOMENTUM) if rule is None else rule
+    settings = {"n_epochs": EPOCHS, "n_workers": problem.n_workers, "key": KEY} | settings
+    return simulation.run_epochs(problem, order, rule, **settings)
+
+
+def plain_loop(gradient, first, following, batch=1, n_epochs=EPOCHS):
+    settings = {"step_size": STEP, "momentum": MOMENTUM, "n_epochs": n_epochs, "batch": batch}
+    return oracle.train(np.zeros(D), gradient, first, following, **settings)
 
 
 def alone(current, seen, epoch):
@@ -69,11 +109,11 @@ def at_steps(following, current):
     ]
 
 
-def drawn(order, key):
+def drawn(order):
     """The orders of an order that ignores gradients, as the loop is told them."""
 
     def following(current, seen, epoch):
-        state = order.init(key)
+        state = order.init(KEY)
         for _ in range(epoch + 1):
             state = order.end_epoch(state)
         return as_lists(order.permutation(state))
@@ -83,10 +123,6 @@ def drawn(order, key):
 
 def as_lists(permutation):
     return np.atleast_2d(permutation).tolist()
-
-
-def optimizer():
-    return optax.sgd(STEP, momentum=MOMENTUM)
 
 
 CASES = {
@@ -102,74 +138,47 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_is_the_plain_loop(case, float64):
     make, n_workers, batch, following = CASES[case]
-    order, key = make(), jax.random.key(7)
-    run = simulation.run_epochs(
-        problem_of(n_workers),
-        order,
-        optimizer(),
-        n_epochs=EPOCHS,
-        n_workers=n_workers,
-        units_per_step=batch,
-        key=key,
-        prefix_norms=True,
-    )
-    first = as_lists(order.permutation(order.init(key)))
-    x, history = oracle.train(
-        np.zeros(D),
-        gradient_of(n_workers),
-        first,
-        following or drawn(order, key),
-        step_size=STEP,
-        momentum=MOMENTUM,
-        n_epochs=EPOCHS,
-        batch=batch,
-    )
+    order, problem = make(), linear(n_workers)
+    following = following or drawn(order)
+    run = train(problem, order, units_per_step=batch, prefix_norms=True)
+    first = as_lists(order.permutation(order.init(KEY)))
+    x, history = plain_loop(gradient_of(n_workers), first, following, batch)
     np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
-    assert as_lists(order.permutation(run.order_state)) == (following or drawn(order, key))(
-        history[-1][2], history[-1][3], EPOCHS - 1
-    )
-    problem, steps = problem_of(n_workers), -(-len(first[0]) // batch)
+    last = following(history[-1][2], history[-1][3], EPOCHS - 1)
+    assert as_lists(order.permutation(run.order_state)) == last
+    steps = -(-len(first[0]) // batch)
     assert run.records.version.tolist() == [steps * (e + 1) for e in range(EPOCHS)]
-    assert run.records.time.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert run.records.time.tolist() == [1.0, 2.0, 3.0]
     assert run.records.used.tolist() == [ROWS[n_workers] * (e + 1) for e in range(EPOCHS)]
     for e, (model, _, current, seen) in enumerate(history):
         np.testing.assert_allclose(run.records.loss[e], problem.objective(model), atol=1e-12)
         norms = order_oracle.prefix_norms(seen, current)
-        found = run.records.metrics["prefix_l2"][e], run.records.metrics["prefix_linf"][e]
-        np.testing.assert_allclose(found, norms, atol=1e-12)
+        recorded = run.records.metrics["prefix_l2"][e], run.records.metrics["prefix_linf"][e]
+        np.testing.assert_allclose(recorded, norms, atol=1e-12)
 
 
 @pytest.mark.slow
 def test_units_are_runs_of_rows_and_the_loss_is_the_mean_over_units(float64):
-    plain = problem_of(3, batch=problems.cyclic(2))  # units 3, 3, 2; the third wraps
-    problem = problems.from_gradient(plain.params, plain.gradient, n_workers=3)
-    order, key = orders.reshuffled((3, 3, 2), 3), jax.random.key(1)
-    settings = {"n_epochs": 5, "n_workers": 3, "key": key}
-    run = simulation.run_epochs(problem, order, optimizer(), record_every=2, **settings)
-    assert units.in_units(plain, order, 3)[0].gradient_of == plain.gradient_of
-    x, history = oracle.train(
-        np.zeros(D),
-        gradient_of(3, 2),
-        as_lists(order.permutation(order.init(key))),
-        drawn(order, key),
-        step_size=STEP,
-        momentum=MOMENTUM,
-        n_epochs=5,
-    )
+    rows = linear(3, batch=problems.cyclic(2))  # units 3, 3, 2; the third wraps
+    problem = problems.from_gradient(rows.params, rows.gradient, n_workers=3)
+    order, told = orders.reshuffled((3, 3, 2), 3), []
+    run = train(problem, order, n_epochs=5, record_every=2, progress=told.append)
+    assert example_orders.in_units(rows, order, 3)[0].gradient_of == rows.gradient_of
+    first = as_lists(order.permutation(order.init(KEY)))
+    x, history = plain_loop(gradient_of(3, 2), first, drawn(order), n_epochs=5)
     np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
     assert run.records.time.tolist() == [2.0, 4.0, 5.0]
     np.testing.assert_allclose(run.records.loss, [history[e][1] for e in (1, 3, 4)], atol=1e-12)
     costs = run.costs
     assert (costs.gradients_used, costs.uplinks, costs.broadcasts) == (40, 40, 40)
     assert costs.utilisation == pytest.approx(8 / 9)
+    assert told[-1] == simulation.Progress(15, 15, 5.0)
     with pytest.raises(ValueError, match="0 traces"):
         _ = run.trace
 
 
 @pytest.mark.slow
 def test_keys_and_extras():
-    seen = []
-
     def gradient(params, worker, unit, key):
         draw = jax.random.uniform(key)
         return draw, params * 0 + draw
@@ -183,169 +192,101 @@ def test_keys_and_extras():
         return jnp.zeros((6, 4)), jnp.zeros_like(params)
 
     problem = problems.from_gradient(jnp.zeros(()), gradient, n_workers=1)
-    key, order = jax.random.key(3), orders.shuffled_once(3)
     rule = optax.GradientTransformationExtraArgs(init, update)
-    run = simulation.run_epochs(problem, order, rule, n_epochs=2, key=key)
-    extras, total = run.opt_state
+    extras, total = train(problem, orders.shuffled_once(3), rule, n_epochs=2).opt_state
     steps = np.arange(6)
     np.testing.assert_allclose(
         extras, np.stack([0 * steps, 0 * steps, steps, (steps + 1) / 3], axis=1), rtol=1e-6
     )
     fold = jax.random.fold_in
-    for epoch in range(2):
-        seen += [float(jax.random.uniform(fold(fold(fold(key, 0), u), epoch))) for u in range(3)]
+    seen = [
+        float(jax.random.uniform(fold(fold(fold(KEY, 0), unit), epoch)))
+        for epoch in range(2)
+        for unit in range(3)
+    ]
     assert len(set(seen)) == 6
     np.testing.assert_allclose(total, np.sum(seen), rtol=1e-6)
 
 
-class Killed(Exception):
-    pass
+TRACED = []
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A loss that says when it is traced."""
+
+    loss: Any
+
+    def of_rows(self, params, features, targets):
+        TRACED.append(1)
+        return self.loss.of_rows(params, features, targets)
+
+    def penalty(self, params):
+        return self.loss.penalty(params)
+
+
+def with_loss(problem, loss):
+    return replace(problem, gradient_of=replace(problem.gradient_of, loss=loss))
+
+
+KINDS = {
+    "gradients": lambda: orders.pair_balanced(8, D),
+    "projections": lambda: by_projection(1, 8, pairs_per_block=1),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["pair, odd", "reshuffled, 2 a step"])
-def test_a_killed_run_resumes_to_the_same_bits(case, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr(loop, "_PIECE_SECONDS", 0.0)  # one step a piece
-    make, n_workers, batch, _ = CASES[case]
-    order, problem, rule = make(), problem_of(n_workers), optax.adam(0.05)
-    settings = {"n_epochs": 3, "n_workers": n_workers, "units_per_step": batch}
-    settings |= {"key": jax.random.key(2), "prefix_norms": True}
-    steps = -(-order.n // batch)
-    at = steps + 1  # one step of the second epoch is made, whose gradient waits for its partner
-    path = tmp_path / "run.npz"
-
-    def kill(progress):
-        if progress.updates > at:
-            raise Killed
-
-    with pytest.raises(Killed):
-        simulation.run_epochs(problem, order, rule, progress=kill, checkpoint=str(path), **settings)
-    arrays = checkpoints.load_arrays(path)
-    assert int(arrays["place"]) == at
-    seen = []
-    run = simulation.run_epochs(
-        problem, order, rule, progress=seen.append, checkpoint=str(path), **settings
-    )
-    assert (seen[0].updates, seen[-1].updates) == (at + 1, 3 * steps)
-    assert seen[-1].time == 3.0
-    assert not path.exists()
-    plain = simulation.run_epochs(problem, order, rule, **settings)
-    for one, other in zip(jax.tree.leaves(run), jax.tree.leaves(plain), strict=True):
-        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
-            one, other = jax.random.key_data(one), jax.random.key_data(other)
-        assert np.array_equal(one, other)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", -1.0)
-    problem, path = problem_of(1), tmp_path / "run.npz"
-
-    def kill(progress):
-        if progress.updates > 5:
-            raise Killed
-
-    def again(order, n_epochs=2, progress=None):
-        simulation.run_epochs(
-            problem, order, optimizer(), n_epochs=n_epochs, checkpoint=str(path), progress=progress
-        )
-
-    with pytest.raises(Killed):
-        again(orders.reshuffled(13), progress=kill)
-    for order, n_epochs in ((orders.flip_flop(13), 2), (orders.reshuffled(13), 3)):
-        with pytest.raises(ValueError, match="belongs to another run"):
-            again(order, n_epochs)
-
-
-def test_a_second_run_compiles_nothing_and_the_problem_is_left_as_it_was():
-    traced = []
-
-    def gradient(params, worker, unit, key):
-        traced.append(1)
-        return jnp.sum(params**2), 2 * params + unit
-
-    problem = problems.from_gradient(jnp.ones(2), gradient, n_workers=1)
-    order, rule = orders.grab(5, 2), optax.sgd(0.1)
-    first = simulation.run_epochs(problem, order, rule, n_epochs=3, key=jax.random.key(0))
-    count = len(traced)
-    second = simulation.run_epochs(problem, order, rule, n_epochs=3, key=jax.random.key(1))
-    assert len(traced) == count
-    assert problem.params.tolist() == [1.0, 1.0]
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_run_compiles_nothing_and_runs_vmap(kind):
+    order, rule, problem = KINDS[kind](), optax.sgd(0.2), logistic(1, 8)
+    problem = with_loss(problem, Counted(problem.gradient_of.loss))
+    first = train(problem, order, rule, units_per_step=4)
+    count, keys = len(TRACED), jax.random.split(KEY, 2)
+    second = train(problem, order, rule, units_per_step=4, key=keys[1])
+    assert len(TRACED) == count > 0
+    assert not np.any(problem.params), "the problem is left as it was"
     assert not np.array_equal(first.params, second.params)
 
+    def run(key, step_size):
+        return train(problem, order, optax.sgd(step_size), units_per_step=4, key=key)
 
-@pytest.mark.slow
-def test_runs_vmap_over_keys_and_step_sizes():
-    problem, order = problem_of(1), orders.pair_balanced(13, D)
-    keys, step_sizes = jax.random.split(jax.random.key(0), 2), jnp.array([0.02, 0.05])
-
-    def one(key, step_size):
-        return simulation.run_epochs(problem, order, optax.sgd(step_size), n_epochs=3, key=key)
-
-    several = jax.vmap(one)(keys, step_sizes)
-    assert several.records.loss.shape == (2, 3)
+    several = jax.vmap(run)(keys, jnp.array([0.05, 0.2]))
+    assert several.records.loss.shape == (2, EPOCHS)
     assert not np.array_equal(several.order_state.order[0], several.order_state.order[1])
-    single = one(keys[1], 0.05)
-    np.testing.assert_allclose(several.params[1], single.params, rtol=1e-5)
-    assert np.array_equal(several.order_state.order[1], single.order_state.order)
-    assert several.costs == single.costs
+    np.testing.assert_allclose(several.params[1], second.params, rtol=1e-5)
+    assert np.array_equal(several.order_state.order[1], second.order_state.order)
+    assert several.costs == second.costs
+
+
+def fixed_order(visits, counts):
+    return orders.Order(
+        init=lambda key: jnp.array(visits, jnp.int32),
+        permutation=lambda state: state,
+        observe=lambda state, positions, gradients: state,
+        end_epoch=lambda state: state[:, ::-1],
+        n_workers=len(counts),
+        counts=counts,
+        needs_gradients=False,
+    )
 
 
 def test_a_gradient_of_an_idle_worker_never_leaks(monkeypatch):
     # Worker 1 has no unit 1, and never visits unit 0, which is what he computes while idle.
-    monkeypatch.setattr(units, "check_visits", lambda order, shape: None)
+    monkeypatch.setattr(example_orders, "check_visits", lambda order, shape: None)
 
     def gradient(params, worker, unit, key):
         bad = (worker == 1) & (unit == 0)  # what an idle worker would compute
         return jnp.where(bad, jnp.nan, 1.0), jnp.where(bad, jnp.nan, params)
 
-    backwards = orders.Order(
-        init=lambda key: jnp.array([[1, 2, 0], [1, -1, -1]], jnp.int32),
-        permutation=lambda state: state,
-        observe=lambda state, positions, gradients: state + 0 * jnp.sum(gradients).astype(int),
-        end_epoch=lambda state: state,
-        n_workers=2,
-        counts=(3, 1),
-    )
+    def observe(state, positions, gradients):
+        return state + 0 * jnp.sum(gradients).astype(int)
+
+    order = fixed_order([[1, 2, 0], [1, -1, -1]], (3, 1))
+    order = replace(order, observe=observe, end_epoch=lambda state: state, needs_gradients=True)
     problem = problems.from_gradient(jnp.ones(2), gradient)
-    run = simulation.run_epochs(problem, backwards, optax.sgd(0.1), n_epochs=2, n_workers=2)
+    run = train(problem, order, optax.sgd(0.1), n_epochs=2, n_workers=2)
     np.testing.assert_allclose(run.params, 0.9**6 * np.ones(2), rtol=1e-6)
     assert run.records.loss.tolist() == [1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("order", "options", "message"),
-    [
-        (lambda: orders.reshuffled(12), {}, "12 units of worker 0, but its shard has 13 rows"),
-        (lambda: orders.grab(13, 4), {}, "made for dim=3, the parameters of the problem, got 4"),
-        (lambda: orders.reshuffled(13), {"n_workers": 3}, "n_workers must be 1, the workers of"),
-        (lambda: orders.reshuffled(5, 2), {"n_workers": 2}, "n_workers must be 1, the shards of"),
-        (lambda: orders.reshuffled(13), {"n_epochs": 0}, "n_epochs must be .* got 0"),
-        (lambda: orders.reshuffled(13), {"units_per_step": 0}, "units_per_step must be .* got 0"),
-        (lambda: orders.reshuffled(13), {"record_every": 0}, "record_every must be .* got 0"),
-        (lambda: orders.reshuffled(13), {"n_epochs": 2**28}, "fewer than 2\\*\\*31 steps"),
-    ],
-)
-def test_what_does_not_fit_is_refused(order, options, message):
-    with pytest.raises(ValueError, match=message):
-        simulation.run_epochs(problem_of(1), order(), optax.sgd(0.1), **({"n_epochs": 2} | options))
-
-
-def test_random_batches_and_other_types_are_refused():
-    order, rule = orders.reshuffled(13), optax.sgd(0.1)
-    drawn_anew = problem_of(1, batch=problems.uniform(2))
-    local = [
-        problems.local_steps(problem, n_steps=2, step_size=0.1)
-        for problem in (drawn_anew, problem_of(1))
-    ]
-    for problem in (drawn_anew, *local):
-        with pytest.raises(ValueError, match=r"batch=problems\.cyclic"):
-            simulation.run_epochs(problem, order, rule, n_epochs=1)
-    with pytest.raises(TypeError, match=r"n_epochs must be an integer of at least 1, got 2\.5"):
-        simulation.run_epochs(problem_of(1), order, rule, n_epochs=2.5)
-    with pytest.raises(TypeError, match="order must be an Order"):
-        simulation.run_epochs(problem_of(1), "random", rule, n_epochs=1)
 
 
 @pytest.mark.slow
@@ -361,9 +302,9 @@ def test_workers_of_a_trace_go_through_their_own_epochs(rule, waves, float64):
         return jnp.sum(params), params - jnp.asarray(shift)[worker, unit]
 
     problem = problems.from_gradient(jnp.zeros(2), gradient, n_workers=6)
-    order, trace, key = orders.reshuffled(counts, 6), trace_of(rule), jax.random.key(4)
-    run = simulation.replay(problem, trace, optax.sgd(0.1), order=order, key=key, waves=waves)
-    visits, state = [], order.init(key)
+    order, trace = orders.reshuffled(counts, 6), trace_of(rule)
+    run = simulation.replay(problem, trace, optax.sgd(0.1), order=order, key=KEY, waves=waves)
+    visits, state = [], order.init(KEY)
     for _ in range(int(trace.job.max()) + 1):
         visits.append(np.asarray(order.permutation(state)))
         state = order.end_epoch(state)
@@ -374,3 +315,255 @@ def test_workers_of_a_trace_go_through_their_own_epochs(rule, waves, float64):
 
     x = events.train(np.zeros(2), columns(trace), of_job, lambda g, *_: -0.1 * g)[-1]
     np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
+
+
+class Remembered(NamedTuple):
+    inner: Any
+    history: jax.Array  # int32[EPOCHS, ...], the order that follows each epoch
+    epoch: jax.Array
+
+
+def remembering(projected):
+    """The same order, which keeps the permutations; it is an order of a person's own."""
+    order = projected.order
+
+    def init(key):
+        inner = order.init(key)
+        visits = order.permutation(inner)
+        history = jnp.zeros((EPOCHS, *visits.shape), visits.dtype)
+        return Remembered(inner, history, jnp.zeros((), jnp.int32))
+
+    def end_epoch(state):
+        inner = order.end_epoch(state.inner)
+        history = state.history.at[state.epoch].set(order.permutation(inner))
+        return Remembered(inner, history, state.epoch + 1)
+
+    def permutation(state):
+        return order.permutation(state.inner)
+
+    return replace(
+        projected,
+        order=replace(order, init=init, permutation=permutation, end_epoch=end_epoch),
+        direction=lambda state: projected.direction(state.inner),
+        observe_signs=lambda state, *seen: state._replace(
+            inner=projected.observe_signs(state.inner, *seen)
+        ),
+    )
+
+
+PROJECTED = [  # workers, units, units a step, pairs a block
+    (1, 8, 4, 1),
+    (1, 9, 4, 8),  # the last step is one unit
+    (1, 13, 6, 2),  # a block and the rest of a step
+    (1, 7, 7, 8),  # the whole epoch
+    (3, 8, 2, None),
+    (3, 8, 4, None),
+    (3, 7, 2, None),
+    (3, 7, 4, 1),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_workers", "n", "batch", "block"), PROJECTED)
+def test_a_run_by_projections_is_the_plain_loop(n_workers, n, batch, block, float64):
+    order = remembering(by_projection(n_workers, n, pairs_per_block=block))
+    problem, measures = logistic(n_workers, n), batch == 4
+    run = train(problem, order, units_per_step=batch, prefix_norms=measures)
+    first = as_lists(order.order.permutation(order.order.init(KEY)))
+    next_orders = projected_oracle.following(batch, block)
+    gradient = projected_oracle.logistic_gradient(*labelled(n_workers, n), L2)
+    x, history = plain_loop(gradient, first, next_orders, batch)
+    for e, (model, _, current, seen) in enumerate(history):
+        wanted = next_orders(current, seen, e)
+        assert np.array_equal(np.atleast_2d(run.order_state.history[e]), np.array(wanted))
+        np.testing.assert_allclose(run.records.loss[e], problem.objective(model), atol=1e-12)
+        if measures:
+            steps = np.array([own[order] for own, order in zip(seen, current, strict=True)])
+            sums = np.cumsum(np.sum(steps, 0) - n_workers * steps.mean((0, 1)), axis=0)
+            norm = np.max(np.linalg.norm(sums, axis=1))
+            np.testing.assert_allclose(run.records.metrics["prefix_l2"][e], norm, atol=1e-12)
+    np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
+    steps = -(-n // batch)
+    assert run.records.version.tolist() == [steps * (e + 1) for e in range(EPOCHS)]
+    assert run.records.used.tolist() == [n_workers * n * (e + 1) for e in range(EPOCHS)]
+    assert run.costs.uplinks == run.costs.broadcasts == n_workers * steps * EPOCHS
+    assert run.costs.utilisation == 1.0
+
+
+@pytest.mark.slow
+def test_a_pair_a_block_is_pair_balanced(float64):
+    n = 9
+    projected, exact = by_projection(1, n, pairs_per_block=1), orders.pair_balanced(n, D)
+
+    def init(key):  # the two draw their first order from different keys
+        return exact.init(key)._replace(order=projected.order.init(key).order)
+
+    problem, rule = logistic(1, n), optax.sgd(0.2, momentum=MOMENTUM)
+    settings = {"units_per_step": 2, "n_epochs": 5}
+    run = train(problem, projected, rule, **settings)
+    wanted = train(problem, replace(exact, init=init), rule, **settings)
+    assert np.array_equal(run.order_state.order, wanted.order_state.order)
+    np.testing.assert_allclose(run.params, wanted.params, rtol=0, atol=1e-10)
+    assert not np.array_equal(run.order_state.order, projected.order.init(KEY).order)
+
+
+class Network(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3)(nn.tanh(nn.Dense(7)(x)))
+
+
+def network_problem():
+    features = np.random.default_rng(0).standard_normal((2 * 6 * 2, 5)).astype(np.float32)
+    targets = np.random.default_rng(1).integers(0, 3, len(features))
+    options = {"n_workers": 2, "key": jax.random.key(0), "batch": problems.cyclic(2), "l2": 0.01}
+    return problems.classification(Network(), features, targets, **options)
+
+
+@pytest.mark.slow
+def test_a_network_trains_as_with_gradients_of_its_units():
+    problem = network_problem()
+    dim = sum(leaf.size for leaf in jax.tree.leaves(problem.params))
+    projected = orders.coordinated_by_projection(2, 6, problem.params, pairs_per_block=1)
+    run, wanted = (
+        train(problem, order, n_epochs=1, units_per_step=4).params  # the same first epoch
+        for order in (projected, orders.coordinated(2, 6, dim))
+    )
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), run, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [None, 1])
+def test_no_gradient_of_a_unit_is_formed(block):
+    problem, positions = network_problem(), jnp.arange(4)
+    projected = orders.coordinated_by_projection(2, 6, problem.params, pairs_per_block=block)
+    state, epoch = projected.order.init(KEY), jnp.int32(0)
+    units = projected.order.permutation(state)[:, positions]
+
+    def by_projection(params):
+        rest = state, positions, units, epoch
+        return epochs.projected_step(problem, projected, KEY, params, *rest)
+
+    def plain(params):
+        return epochs.mean_gradient(problem, KEY, params, units, epoch)
+
+    for step, copies in ((by_projection, 2), (plain, 1)):  # two cotangents at once
+        program = str(jax.make_jaxpr(step)(problem.params))
+        shapes = {tuple(map(int, s.split(","))) for s in re.findall(r"f32\[([0-9,]+)\]", program)}
+        kernels = {shape for shape in shapes if shape[-2:] in ((5, 7), (7, 5))}
+        assert kernels, "the program has the first layer"
+        assert max(np.prod(shape) for shape in kernels) <= copies * 35
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_an_unpaired_unit_leaves_the_running_sum_as_it_was(n_workers, float64):
+    problem, order = logistic(n_workers, 7), by_projection(n_workers, 7)
+    problem = example_orders.in_units(problem, order.order, n_workers)[0]
+    params, before = jnp.ones(D), jnp.arange(1.0, D + 1)
+    state = order.order.init(KEY)._replace(running_sum=before)
+    visits = np.atleast_2d(order.order.permutation(state))
+    positions = jnp.array([6, 7, 8, 9])
+    units = jnp.asarray(visits[:, [6, 6, 6, 6]])
+    step = jax.jit(partial(epochs.projected_step, problem, order, KEY))
+    losses, gradient, state = step(params, state, positions, units, jnp.int32(0))
+    explicit = projected_oracle.logistic_gradient(*labelled(n_workers, 7), L2)
+    wanted = [explicit(np.ones(D), j, visits[j, 6]) for j in range(n_workers)]
+    assert np.array_equal(order.direction(state), before)
+    assert not np.any(state.signs)
+    np.testing.assert_allclose(gradient, np.mean([g for _, g in wanted], axis=0), atol=1e-12)
+    np.testing.assert_allclose(losses[:, 0], [loss for loss, _ in wanted], atol=1e-12)
+    assert not np.any(losses[:, 1:])
+
+
+def with_features(problem, features):
+    return replace(problem, data=problem.data._replace(features=jnp.asarray(features)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["projected", "fixed"])
+def test_padding_counts_in_nothing_whatever_its_loss(kind, float64):
+    plain, order = logistic(3, 7), fixed_order([[1, 2, 3, 4, 5, 6, 1]] * 3, (7, 7, 7))
+    if kind == "projected":  # unit 0 is never visited
+        order, inner = by_projection(3, 7), by_projection(3, 7).order
+        never = replace(inner, permutation=lambda state: jnp.maximum(inner.permutation(state), 1))
+        order = replace(order, order=never)
+    spoilt = labelled(3, 7)[0]
+    spoilt[:, 0] = [[np.nan], [np.inf], [-np.inf]]
+    padded = with_features(plain, spoilt.reshape(-1, D))
+    run, wanted = (train(problem, order, units_per_step=4) for problem in (padded, plain))
+    assert np.all(np.isfinite(run.params))
+    np.testing.assert_array_equal(run.params, wanted.params)
+
+
+@pytest.mark.slow
+def test_one_pass_over_a_step_is_the_mean_of_single_gradients(float64):
+    visits = [[1, 0, 4, 2, 3], [3, 1, 2, 4, 0], [2, 0, -1, 3, 1]]  # a worker idles
+    problem, order = linear(3), fixed_order(visits, (5, 5, 4))
+    run = train(problem, order, units_per_step=2)
+    wanted = train(problem, order, units_per_step=2, prefix_norms=True)
+    np.testing.assert_allclose(run.params, wanted.params, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run.records.loss, wanted.records.loss, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_an_idle_worker_and_an_idle_step_change_nothing(float64):
+    features, targets = np.ones((4, 1)), np.arange(4.0)
+    shards = problems.Shards(np.array([[0, 1, 2], [3, 0, 0]]), np.array([3, 1]))
+    problem = problems.least_squares(features, targets, n_workers=2, shards=shards)
+    features[3] = np.nan  # the only unit of worker 1, never its turn
+    problem = with_features(problem, features)
+    order = fixed_order([[1, -1, 2], [-1, -1, -1]], (3, 1))
+    run = train(problem, order, optax.sgd(0.5), n_epochs=1)
+    x = 0.0
+    for target in (1.0, 2.0):
+        x -= 0.5 * (x - target)
+    np.testing.assert_allclose(run.params, [x], rtol=0, atol=1e-12)
+
+
+@jax.custom_vjp
+def score(features, params):
+    return features @ params
+
+
+score.defvjp(
+    lambda features, params: (features @ params, features),
+    lambda features, cotangent: (jnp.zeros_like(features), features.T @ cotangent),
+)
+
+
+@dataclass(frozen=True)
+class OnlyReverse:
+    """The logistic loss with a derivative of its own, in reverse only."""
+
+    def of_rows(self, params, features, targets):
+        return jax.nn.softplus(-targets * score(features, params))
+
+    def penalty(self, params):
+        return 0.5 * L2 * jnp.sum(jnp.square(params))
+
+
+@pytest.mark.slow
+def test_a_loss_without_a_forward_mode(float64):
+    problem = logistic(3, 7)
+    reverse = with_loss(problem, OnlyReverse())
+    with pytest.raises(TypeError, match="must have a forward mode"):
+        train(reverse, by_projection(3, 7), units_per_step=4)
+    run = train(reverse, by_projection(3, 7, forward_mode=False), units_per_step=4)
+    wanted = train(problem, by_projection(3, 7), units_per_step=4)
+    np.testing.assert_allclose(run.params, wanted.params, rtol=0, atol=1e-12)
+    assert np.array_equal(run.order_state.order, wanted.order_state.order)
+
+
+def test_what_goes_by_projections_has_a_loss_and_pairs():
+    plain, order = logistic(1, 8), by_projection(1, 8)
+    features, targets = (x[0] for x in labelled(1, 8))
+    cyclic = problems.logistic(features, targets, n_workers=1, batch=problems.cyclic(1))
+    local = problems.local_steps(cyclic, n_steps=2, step_size=0.1)
+    for problem in (problems.from_gradient(plain.params, plain.gradient, n_workers=1), local):
+        with pytest.raises(ValueError, match="problem must be one of logistic, least_squares"):
+            train(problem, order, units_per_step=2)
+    for units in (1, 3, 7):
+        message = f"units_per_step must be even .* such as 2 or 16, .* 8, .* got {units}"
+        with pytest.raises(ValueError, match=message):
+            train(plain, order, units_per_step=units)

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy.optimize import minimize
 
 from asyncjax import steps
 from tests.oracles import steps as oracle
@@ -29,10 +28,10 @@ def test_operators_minimise_their_definition(name, step_size):
     np.testing.assert_allclose(prox(jnp.asarray(points), step_size), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", [*OPERATORS, "group", "simplex"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_operators_keep_dtypes_and_leave_x_alone_for_a_zero_step(name, dtype):
-    prox, _ = OPERATORS[name]
+    prox = OPERATORS[name][0] if name in OPERATORS else getattr(steps, name)(0.5)
     tree = {"a": jnp.array([-3.0, 0.1, 3.0], dtype), "b": jnp.asarray(-0.2, dtype)}
     moved = prox(tree, jnp.float32(0.5))
     assert {leaf.dtype for leaf in jax.tree.leaves(moved)} == {jnp.dtype(dtype)}
@@ -40,28 +39,20 @@ def test_operators_keep_dtypes_and_leave_x_alone_for_a_zero_step(name, dtype):
     jax.tree.map(np.testing.assert_array_equal, same, tree)
 
 
-def best_of_many(function, x, step_size):
-    """argmin_z step_size * R(z) + ||z - x||^2 / 2 by a general solver, from several starts."""
-    starts = [x, np.zeros_like(x), 0.5 * x, np.full_like(x, 1 / x.size)]
-
-    def objective(z):
-        return step_size * function(z) + ((z - x) ** 2).sum() / 2
-
-    found = [minimize(objective, start, method="Nelder-Mead", options=EXACT).x for start in starts]
-    return min(found, key=objective)
-
-
-EXACT = {"xatol": 1e-9, "fatol": 1e-13, "maxiter": 20_000, "maxfev": 20_000}
-
-
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("point", [[2.0, -1.0, 0.5], [0.3, -0.2, 0.1], [0.0, 0.0, 0.0]])
 def test_a_group_shrinks_as_a_whole(point):
+    """What is strictly convex is least where nothing near is less."""
     point = np.array(point)
-    expected = best_of_many(lambda z: 0.9 * np.linalg.norm(z), point, 0.5)
-    np.testing.assert_allclose(steps.group(0.9)(jnp.asarray(point), 0.5), expected, atol=1e-5)
+    shrunk = np.asarray(steps.group(0.9)(jnp.asarray(point), 0.5))
+    near = shrunk + np.random.default_rng(0).normal(scale=1e-4, size=(200, 3))
+
+    def objective(z):
+        return 0.45 * np.linalg.norm(z, axis=-1) + ((z - point) ** 2).sum(axis=-1) / 2
+
+    assert (objective(near) > objective(shrunk)).all()
     columns = steps.group(0.9, axis=0)(jnp.asarray(np.stack([point, 3 * point], axis=1)), 0.5)
-    np.testing.assert_allclose(columns[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(columns[:, 0], shrunk, atol=1e-12)
     np.testing.assert_allclose(columns[:, 1], steps.group(0.9)(jnp.asarray(3 * point), 0.5))
 
 
@@ -79,13 +70,6 @@ def test_simplex_is_the_nearest_point_of_the_simplex():
         assert (((flat - point) ** 2).sum() <= ((corners - point) ** 2).sum(axis=1) + 1e-12).all()
         same = steps.simplex(2.0)(tree, 0.0)
         jax.tree.map(np.testing.assert_array_equal, same, tree)
-
-
-@pytest.mark.parametrize("prox", [steps.group(0.5), steps.simplex(), steps.group(0.5, axis=0)])
-def test_group_and_simplex_keep_dtypes(prox):
-    tree = {"a": jnp.array([[-3.0, 0.1], [3.0, 1.0]], jnp.bfloat16)}
-    assert prox(tree, jnp.float32(0.5))["a"].dtype == jnp.bfloat16
-    np.testing.assert_array_equal(prox(tree, jnp.float32(0.0))["a"], tree["a"])
 
 
 def test_strength_may_be_swept_by_vmap():
@@ -151,33 +135,3 @@ def test_a_prox_of_ones_own_sees_the_whole_tree_and_the_step_size():
     grads = jax.tree.map(jnp.zeros_like, params)
     update, _ = optimizer.update(grads, optimizer.init(params), params, delay=0)
     assert float(optax.tree.norm(optax.apply_updates(params, update))) == pytest.approx(1.0)
-
-
-def test_the_step_size_of_an_inner_chain_is_that_of_its_one_rule():
-    constant = steps.proximal(
-        optax.chain(steps.worst_case(0.5, 0), optax.scale(-1.0)), steps.l1(1.0)
-    )
-    params = jnp.array([2.0])
-    update, _ = constant.update(jnp.array([1.0]), constant.init(params), params)
-    np.testing.assert_allclose(params + update, [1.0])
-
-
-@pytest.mark.slow
-def test_a_schedule_tells_its_step_size_too():
-    optimizer = steps.proximal(
-        optax.inject_hyperparams(optax.sgd)(learning_rate=steps.adaptive_2_schedule(0.5, 4)),
-        steps.l1(1.0),
-    )
-    params = jnp.array([2.0])
-    update, _ = optimizer.update(jnp.array([1.0]), optimizer.init(params), params, delay=0)
-    np.testing.assert_allclose(params + update, [1.0])
-
-
-@pytest.mark.slow
-def test_proximal_inside_drop_stale_leaves_the_parameters_alone():
-    optimizer = steps.drop_stale(2, steps.delay_adaptive_sgd(0.5, max_delay=4, prox=steps.l1(1.0)))
-    params = jnp.array([2.0])
-    state = optimizer.init(params)
-    _, state = optimizer.update(jnp.array([1.0]), state, params, delay=0)
-    update, _ = optimizer.update(jnp.array([1.0]), state, params, delay=2)
-    np.testing.assert_array_equal(update, 0)

@@ -1,4 +1,4 @@
-"""Views in a loop of one's own, and their limits."""
+"""Models handed out ahead, and models mixed in."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,17 +32,6 @@ def test_a_look_ahead_by_the_momentum_is_nesterov(float64):
     np.testing.assert_allclose(handed_out(dana, steps.look_ahead(), worker=0), nesterov, rtol=1e-12)
 
 
-def test_weight_prediction_is_where_constant_updates_lead(float64):
-    optimizer = optax.chain(optax.sgd(RATE), steps.remember_update())
-    params, state, view = jnp.ones(3), optimizer.init(jnp.ones(3)), steps.look_ahead(4)
-    models = []
-    for _ in range(6):
-        updates, state = optimizer.update(jnp.ones(3), state, params)
-        params = optax.apply_updates(params, updates)
-        models.append((params, view(params, state)))
-    np.testing.assert_allclose(models[1][1], models[5][0], rtol=1e-12)
-
-
 def test_distributed_nesterov_equals_the_plain_loop(float64):
     rng, plain = np.random.default_rng(0), Dana(RATE, BETA, 4, 3)
     optimizer, view = steps.distributed_nesterov(RATE, BETA, n_workers=4), steps.look_ahead()
@@ -63,3 +52,22 @@ def test_views_keep_dtypes():
     ahead = steps.look_ahead(0.5)(params, rule.update(params, rule.init(params))[1])
     assert ahead["w"].dtype == jnp.bfloat16
     np.testing.assert_array_equal(np.asarray(ahead["w"], float), 1.5)
+
+
+def test_mixing_moves_towards_the_worker():
+    x, worker = jnp.array([2.0, 4.0]), jnp.array([0.0, 8.0])
+    for rule, delay in (
+        (steps.mix_models(0.25), 9),
+        (steps.mix_models(0.5, steps.hinge_delay(1.0, 4)), 5),
+    ):
+        update, state = rule.update(x, rule.init(x), x, delay=delay, worker_params=worker)
+        np.testing.assert_allclose(update, [-0.5, 1.0])
+        assert float(state.last_step_size) == 0.25
+
+
+def test_mixing_finds_the_worker_from_its_pseudo_gradient():
+    x, read = jnp.array([2.0, 4.0]), jnp.array([1.0, 3.0])
+    pseudo = (read - jnp.array([0.0, 8.0])) / 0.4  # what local steps moved, over H s = 0.4
+    rule = steps.mix_models(0.25, local_scale=0.4)
+    update, _ = rule.update(pseudo, rule.init(x), x, delay=0, read_params=read)
+    np.testing.assert_allclose(update, [-0.5, 1.0], rtol=1e-6)

@@ -5,7 +5,7 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import clocks, live, problems, simulation, steps, traces
+from asyncjax import clocks, problems, simulation, steps, traces
 from tests.oracles import basgd
 from tests.oracles.problems import quadratic_data
 
@@ -106,26 +106,6 @@ def test_a_bucket_whose_workers_are_lost_is_waited_for_in_vain():
     assert caught.value.trace.n_updates == 5
     left = clocks.available(clocks.constant(np.ones(4)), leave=[np.inf, 2.5, np.inf, np.inf])
     assert traces.asynchronous(left, n_updates=20, collect=rule).n_updates == 20
-
-
-@pytest.mark.slow
-def test_a_virtual_run_steps_along_the_median_of_the_buckets(float64):
-    key, aggregate = jax.random.key(3), steps.bucketed(3, steps.median())
-    problem, clock = problems.quadratic(CURVATURE, LINEAR), clocks.recorded(TIMES)
-    run = live.train(
-        problem,
-        live.virtual(clock, key),
-        simulation.Update(optax.sgd(0.05), aggregator=aggregate),
-        n_updates=30,
-        collect=traces.every_bucket(3),
-        key=key,
-    )
-    trace = made(3, 30)
-    assert_same(run.trace, trace)
-    own = simulation.replay(
-        problem, trace, simulation.Update(optax.sgd(0.05), aggregator=aggregate), key=key
-    )
-    np.testing.assert_allclose(run.params, own.params, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a collection rule is told and may say: verdicts, arrivals, weights by delay, reuse."""
+"""What a collection rule is told and may say: verdicts, weights, reuse; rules of one's own."""
 
 from dataclasses import replace
 
@@ -105,3 +105,26 @@ def test_every_step_needs_a_newly_arrived_gradient():
     careless = replace(rule, name="careless", start=lambda n: always, reuse=without_the_stale)
     with pytest.raises(ValueError, match=r"of the rule 'careless' .* newly arrived gradient"):
         traces.asynchronous(CLOCK, n_updates=80, collect=careless, key=KEY)
+
+
+EVEN = clocks.constant([1.0, 2.0, 3.0])
+
+
+def test_good_rules_of_ones_own_make_the_same_trace():
+    def start(n_workers):
+        return Collector(lambda worker, delay: Verdict.STEP)
+
+    rule = traces.Collection("every", start, lambda arrivals: np.ones(len(arrivals.time)))
+    asks = traces.Dispatch("back", lambda n, key: lambda deliverers: [*deliverers])
+    mine = traces.asynchronous(EVEN, n_updates=50, collect=rule, dispatch=asks)
+    theirs = traces.asynchronous(EVEN, n_updates=50)
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("braces", ["{", "{e}", "a {b} c"])
+def test_a_name_may_have_braces(braces):
+    rule = traces.Collection(braces, traces.ringmaster(2).start, lambda a: np.ones(len(a.time)))
+    with pytest.raises(ValueError, match="must give 0 to gradients that are not used") as caught:
+        traces.asynchronous(EVEN, n_updates=9, collect=rule)
+    assert f"'{braces}'" in str(caught.value)

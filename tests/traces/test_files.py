@@ -148,12 +148,3 @@ def test_what_is_not_saved(tmp_path):
         with pytest.raises(ValueError, match=message):
             traces.save(path, damaged)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_was_there_stays_when_a_trace_is_refused(tmp_path):
-    path = tmp_path / "trace.npz"
-    traces.save(path, LOG)
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match="time of arrival 1 is nan"):
-        traces.save(path, put(LOG, "time", 1, np.nan))
-    assert path.read_bytes() == before

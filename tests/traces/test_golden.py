@@ -167,18 +167,6 @@ def test_a_table_first_steps_when_the_slowest_has_been_heard():
     assert int(np.argmax(trace.steps)) + 1 == 14
 
 
-def test_pure_counts_are_the_whole_jobs_that_fit():
-    trace = make(120)
-    assert np.bincount(trace.worker).tolist() == [
-        50,
-        25,
-        16,
-        12,
-        9,
-        8,
-    ]  # floor(50 / s), the last instant is cut
-
-
 def test_equal_speeds_give_delay_n_minus_one():
     trace = traces.asynchronous(clocks.constant(np.ones(5)), n_updates=40)
     assert trace.delay.tolist() == [0, 1, 2, 3] + [4] * 36

@@ -58,22 +58,6 @@ def test_traces_do_not_depend_on_the_precision_of_the_caller():
     assert len(np.unique(trace.time.astype(np.float32) - trace.time)) > 1, "times are float64"
 
 
-def test_save_and_load_keep_every_bit(tmp_path):
-    for trace in (
-        traces.asynchronous(CLOCK, n_updates=30, collect=traces.ringmaster(2, cancel=True)),
-        traces.synchronous(CLOCK, k=2, n_updates=5),
-        traces.EventTrace(*traces.asynchronous(CLOCK, n_updates=5)[:8]),
-    ):
-        path = tmp_path / "trace.npz"
-        traces.save(path, trace)
-        loaded = traces.load(path)
-        assert jax.tree.structure(loaded) == jax.tree.structure(trace)
-        for a, b in zip(jax.tree.leaves(loaded), jax.tree.leaves(trace), strict=True):
-            assert np.asarray(a).dtype == np.asarray(b).dtype
-            np.testing.assert_array_equal(a, b)
-    assert [p.name for p in tmp_path.iterdir()] == ["trace.npz"]
-
-
 def test_summary_counts():
     trace = traces.asynchronous(CLOCK, n_updates=12, collect=traces.rennala(2))
     summary = traces.summarize(trace)
@@ -95,22 +79,6 @@ def test_utilisation_counts_cancelled_work_and_idle_time():
     assert summary.utilisation == pytest.approx(
         (1 + 2 + 2) / 6
     )  # the third works until it is stopped
-
-
-@pytest.mark.parametrize("concurrency", [1, 2, 5, 7])
-@pytest.mark.parametrize("read", ["assignment", "start"])
-def test_merged_and_looped_traces_agree(concurrency, read):
-    clock = clocks.constant([1.0, 2.0, 3.0])
-    merged = traces.asynchronous(clock, n_updates=40, concurrency=concurrency, read=read)
-    looped = traces.asynchronous(
-        clock,
-        n_updates=40,
-        concurrency=concurrency,
-        read=read,
-        collect=traces.ringmaster(float("inf")),
-    )
-    for a, b in zip(jax.tree.leaves(merged), jax.tree.leaves(looped), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_a_million_arrivals_of_very_uneven_workers_fit_in_memory():

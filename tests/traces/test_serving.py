@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, traces
-from asyncjax.traces.alarm import Alarm
-from asyncjax.traces.collection import Verdict
+from asyncjax.traces.collection import Alarm, Serving, Verdict, exact_weights
 from asyncjax.traces.registry import REGISTRY
-from asyncjax.traces.serving import Serving, exact_weights
 
 RULES = {name: rule.collect for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}
 RULES |= {

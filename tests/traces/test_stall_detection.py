@@ -1,6 +1,5 @@
 """Runs that cannot go on are told at once, slow ones go on; what is told of a run under way."""
 
-import time
 from dataclasses import replace
 
 import jax
@@ -15,11 +14,9 @@ THREE = clocks.constant([1.0, 2.0, 3.0])
 
 
 def told(rule=None, n_updates=60, clock=THREE, **arguments):
-    """The error of a run that has to be stuck, in a few seconds."""
-    began = time.process_time()
+    """The error of a run that has to be stuck."""
     with pytest.raises(traces.StalledError) as caught:
         traces.asynchronous(clock, n_updates=n_updates, collect=rule, **arguments)
-    assert time.process_time() - began < 5.0
     return caught.value
 
 

@@ -7,12 +7,11 @@ import math
 from typing import Any
 
 import numpy as np
-import optax
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from asyncjax import clocks, live, problems, traces
+from asyncjax import clocks, traces
 from tests.oracles import events
 from tests.traces.test_twin import COLLECTIONS, agree
 
@@ -62,31 +61,6 @@ def test_a_quorum_of_more_than_the_workers():
     assert trace.update_time.tolist() == [2.25, 4.25]  # 1 1 2 2, 3 3 4 4
 
 
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        (traces.grace_period(0.5, quorum=4), "quorum must be at most the number of open jobs, 3"),
-        (traces.adaptive_deadline(quorum=4), "quorum must be at most the number of open jobs, 3"),
-        (traces.grace_period(0.5, most=4), "most must be at most the number of open jobs, 3"),
-        (traces.adaptive_deadline(most=4), "most must be at most the number of open jobs, 3"),
-        (traces.wait_for(4), "collect waits for 4 gradients but only 3 jobs are open"),
-    ],
-    ids=["grace", "deadline", "grace, at most", "deadline, at most", "wait for"],
-)
-def test_more_gradients_than_open_jobs_are_refused(rule, words):
-    arguments = {"n_updates": 1, "collect": rule}
-    for clock, more in ((LEFT, {}), (clocks.constant([1.0, 1.0]), {"concurrency": 3})):
-        with pytest.raises(ValueError, match=words):
-            traces.asynchronous(clock, **arguments, **more)
-    engine = live.virtual(clocks.constant([1.0, 1.0]))
-    problem = problems.quadratic(np.ones((2, 1)), np.ones((2, 1)))
-    server = traces.Rule(collect=rule, concurrency=3)
-    with pytest.raises(ValueError, match=words):
-        live.train(problem, engine, optax.sgd(0.1), server, n_updates=1)
-    trace = traces.asynchronous(clocks.constant([1.0, 1.0]), concurrency=4, **arguments)
-    assert trace.n_updates == 1
-
-
 def test_jobs_that_are_given_up_go_to_others_who_deliver_twice():
     # Worker 2 never keeps its timeout; its job goes to worker 0, who is then the third.
     for rule in (traces.grace_period(0.5, quorum=3), traces.wait_for(3)):
@@ -127,10 +101,12 @@ ISSUE = {"n": 3, "pure": True, "concurrency": 9, "timeout": None, "n_left": 1, "
 @example(**ISSUE, collect="grace", first=0.5, counts=(3, 3), held=True, seed=0)
 @example(**ISSUE, collect="deadline", first=1.0, counts=(2, 3), held=True, seed=0)
 @example(**ISSUE, collect="wait_for", first=1.0, counts=(3, 3), held=True, seed=0)
+@example(
+    **ISSUE | {"concurrency": None}, collect="malenia", first=1.0, counts=(1, 1), held=True, seed=0
+)
 @given(
     n=st.sampled_from([1, 2, 3, 4]),
-    # Malenia tells of itself that a worker it waits for is gone, before all else has happened.
-    collect=st.sampled_from([*sorted({*COLLECTIONS} - {"malenia"}), *(5 * sorted(TIMED))]),
+    collect=st.sampled_from([*sorted(COLLECTIONS), "malenia", *(5 * sorted(TIMED))]),
     first=st.sampled_from([0.0, 0.5, 1.0, 3.0, math.inf]),
     counts=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     held=st.booleans(),
@@ -184,9 +160,11 @@ def test_stuck_where_nothing_more_can_happen(
             concurrency=concurrency,
             finish=finish_of(times, leave),
             timeout=timeouts,
+            leave=leave,
+            shortest=times.min(axis=1),
             **more,
         )
-    except events.EndlessError as endless:  # jobs are given up for ever, nothing else happens
+    except events.EndlessError as endless:  # given up for ever, or told by malenia
         arrivals, updates = endless.args
         with pytest.raises(traces.StalledError, match=f"after arrival {arrivals} at time") as error:
             traces.asynchronous(clock, n_updates=N_UPDATES, **arguments)

@@ -4,10 +4,9 @@ from math import inf, isqrt
 
 import jax
 import numpy as np
-import optax
 import pytest
 
-from asyncjax import clocks, live, problems, simulation, traces
+from asyncjax import clocks, traces
 from tests.oracles import thresholds
 
 TIMES = np.random.default_rng(0).exponential(size=(6, 40)) * np.sqrt(1.0 + np.arange(6))[:, None]
@@ -49,45 +48,3 @@ def test_what_is_used_is_below_the_threshold_of_its_version():
     trace = traces.asynchronous(RECORDED, n_updates=200, collect=traces.ringmaster(growing))
     limit = np.array([growing(version) for version in trace.version])
     np.testing.assert_array_equal(trace.used, trace.delay < limit)
-
-
-def test_one_rule_opens_many_runs():
-    rule = traces.ringmaster(growing)
-    one, other = (traces.asynchronous(RECORDED, n_updates=50, collect=rule) for _ in range(2))
-    np.testing.assert_array_equal(one.used, other.used)
-
-
-def test_many_workers_are_judged_alike():
-    """Arrivals of thousands of workers are found at once; the rule then judges them in order."""
-    n = 9_000
-    clock, rule = clocks.exponential(np.ones(n)), traces.ringmaster(lambda v: 1 + v / 2)
-    trace = traces.asynchronous(clock, n_updates=400, collect=rule, key=jax.random.key(0))
-    limit = 1 + trace.version / 2
-    np.testing.assert_array_equal(trace.used, trace.delay < limit)
-    assert not trace.used.all()
-
-
-def test_real_workers_go_by_it_too():
-    clock, key, rule = clocks.exponential([1.0, 1.5, 4.0]), jax.random.key(3), growing
-    problem = problems.quadratic(np.ones((3, 2)), np.zeros((3, 2)))
-    run = live.train(
-        problem,
-        live.virtual(clock, key),
-        optax.sgd(0.1),
-        n_updates=30,
-        collect=traces.ringmaster(rule),
-        key=key,
-    )
-    trace = traces.asynchronous(clock, n_updates=30, collect=traces.ringmaster(rule), key=key)
-    np.testing.assert_array_equal(run.trace.used, trace.used)
-    np.testing.assert_array_equal(run.trace.worker, trace.worker)
-
-
-def test_a_checkpoint_of_its_replay_goes_on(tmp_path):
-    trace = traces.asynchronous(RECORDED, n_updates=40, collect=traces.ringmaster(growing))
-    problem = problems.quadratic(np.ones((6, 2)), np.ones((6, 2)))
-    arguments = (problem, trace, optax.sgd(0.1))
-    plain = simulation.replay(*arguments, key=jax.random.key(0))
-    for _ in range(2):  # the second reads the file of the first
-        kept = simulation.replay(*arguments, key=jax.random.key(0), checkpoint=tmp_path / "run")
-        np.testing.assert_array_equal(kept.params, plain.params)

@@ -255,9 +255,3 @@ def test_a_rule_hears_of_jobs_that_are_given_up():
     assert trace.time[first] == 5.0  # the job of worker 2 was given up at 4.5
     assert trace.steps[first:].all()
     traces.validate(trace)
-
-
-def test_load_multiplies_the_compute_part():
-    clock = clocks.communicating(clocks.constant([1.0, 2.0]), upload=clocks.constant(0.5))
-    trace = traces.asynchronous(clock, n_updates=3, load=4.0)
-    assert trace.time.tolist() == [4.5, 8.5, 9.0]

@@ -1,13 +1,10 @@
 """`validate`: every trace that is made passes; what it cannot know; what it costs."""
 
-import time
-
 import jax
 import numpy as np
 import pytest
 
 from asyncjax import clocks, simulation, traces
-from asyncjax.traces.registry import REGISTRY
 from tests.traces import damage
 from tests.traces.damage import (
     FRESH,
@@ -32,78 +29,55 @@ PAIRS = traces.asynchronous(
 
 # What a trace does not say twice: how to damage it, and why nobody can know.
 UNKNOWN = {
-    "a used weight doubled": (
-        lambda: put(FRESH, "weight", KEPT, 1.0),
-        "a rule may weigh as it likes; one that weighs by delay is no mean",
+    # a rule may weigh as it likes; one that weighs by delay is no mean
+    "a used weight doubled": lambda: put(FRESH, "weight", KEPT, 1.0),
+    # a factor by staleness may be 0
+    "a used weight of 0": lambda: put(FRESH, "weight", KEPT, 0.0),
+    # codes of gradients are decoded with such factors
+    "a used weight below 0": lambda: put(FRESH, "weight", KEPT, -0.5),
+    # only the first weight stands in two places
+    "the second reuse row of an arrival doubled": lambda: put(TABLE, "reuse.weight", SECOND, 2.0),
+    # ringleader averages several gradients of one worker, so that their rows may overlap
+    "reuse that lasts longer": lambda: put(RING, "reuse.last", 1, 5),
+    # as above: nothing says that the rule was a table
+    "a row of a table that outlasts its worker's next gradient": lambda: put(
+        TABLE, "reuse.last", -1, 11
+    )._replace(n_workers=4),
+    # a job may have waited in a queue, or its worker kept its model
+    "an older read": lambda: put(FRESH, "read_version", -1, 0),
+    # the server may have served them in this order
+    "two arrivals of one instant swapped": lambda: swapped(PAIRS, *of_one_instant(PAIRS)),
+    # times have no unit
+    "all times doubled": lambda: changed(LOG, "time", lambda c: 2 * c),
+    # a worker may rest between two jobs, as one does whose queue is empty
+    "times moved back, after the starts": lambda: changed(
+        FRESH._replace(open_jobs=None), "time", lambda c: c - 0.5
     ),
-    "a used weight of 0": (
-        lambda: put(FRESH, "weight", KEPT, 0.0),
-        "a factor by staleness may be 0",
+    # a log has no starts; nothing else tells who delivered
+    "another worker, in a log": lambda: put(put(LOG, "worker", 5, 1), "job", 5, 2),
+    # an update may take any number of gradients
+    "a row less, in a log of several gradients an update": lambda: without(
+        traces.from_delays([0, 0, 0, 1, 1, 0], version=[0, 0, 0, 1, 1, 1], worker=range(6)), 1
     ),
-    "a used weight below 0": (
-        lambda: put(FRESH, "weight", KEPT, -0.5),
-        "codes of gradients are decoded with such factors",
+    # its worker may have rested until it began its open job
+    "the last arrival of a worker less, which made no step": lambda: without(
+        FRESH, np.flatnonzero(FRESH.worker == 3)[-1]
     ),
-    "the second reuse row of an arrival doubled": (
-        lambda: put(TABLE, "reuse.weight", SECOND, 2.0),
-        "only the first weight stands in two places",
-    ),
-    "reuse that lasts longer": (
-        lambda: put(RING, "reuse.last", 1, 5),
-        "ringleader averages several gradients of one worker, so that their rows may overlap",
-    ),
-    "a row of a table that outlasts its worker's next gradient": (
-        lambda: put(TABLE, "reuse.last", -1, 11)._replace(n_workers=4),
-        "as above: nothing says that the rule was a table",
-    ),
-    "an older read": (
-        lambda: put(FRESH, "read_version", -1, 0),
-        "a job may have waited in a queue, or its worker kept its model",
-    ),
-    "two arrivals of one instant swapped": (
-        lambda: swapped(PAIRS, *of_one_instant(PAIRS)),
-        "the server may have served them in this order",
-    ),
-    "all times doubled": (
-        lambda: changed(LOG, "time", lambda c: 2 * c),
-        "times have no unit",
-    ),
-    "times moved back, after the starts": (
-        lambda: changed(FRESH._replace(open_jobs=None), "time", lambda c: c - 0.5),
-        "a worker may rest between two jobs, as one does whose queue is empty",
-    ),
-    "another worker, in a log": (
-        lambda: put(put(LOG, "worker", 5, 1), "job", 5, 2),
-        "a log has no starts; nothing else tells who delivered",
-    ),
-    "a row less, in a log of several gradients an update": (
-        lambda: without(
-            traces.from_delays([0, 0, 0, 1, 1, 0], version=[0, 0, 0, 1, 1, 1], worker=range(6)), 1
-        ),
-        "an update may take any number of gradients",
-    ),
-    "the last arrival of a worker less, which made no step": (
-        lambda: without(FRESH, np.flatnonzero(FRESH.worker == 3)[-1]),
-        "its worker may have rested until it began its open job",
-    ),
-    "a row of a round less": (
-        lambda: without(ROUNDS, 0),
-        "the number of answers that are awaited may change, and a worker may get no work",
-    ),
-    "the last cancelled job less": (
-        lambda: without(STOPPED, -1, "cancelled"),
-        "its worker may have rested until it began its open job",
-    ),
-    "an open job less": (
-        lambda: without(FRESH, 0, "open_jobs"),
-        "how many jobs are open is not written elsewhere, and a worker may have none",
-    ),
-    "no open jobs": (lambda: FRESH._replace(open_jobs=None), "they may be left out"),
-    "no starts": (lambda: FRESH._replace(start=None), "they may be left out"),
-    "more workers": (lambda: FRESH._replace(n_workers=9), "some may never be heard"),
-    "cancelled after the end, an open job waits": (
-        lambda: put(put(STOPPED, "cancelled.time", -1, 98.0), "open_jobs.start", 2, np.nan),
-        "a server that takes time stops jobs after the arrival that makes the last update",
+    # the number of answers that are awaited may change, and a worker may get no work
+    "a row of a round less": lambda: without(ROUNDS, 0),
+    # its worker may have rested until it began its open job
+    "the last cancelled job less": lambda: without(STOPPED, -1, "cancelled"),
+    # how many jobs are open is not written elsewhere, and a worker may have none
+    "an open job less": lambda: without(FRESH, 0, "open_jobs"),
+    # they may be left out
+    "no open jobs": lambda: FRESH._replace(open_jobs=None),
+    # they may be left out
+    "no starts": lambda: FRESH._replace(start=None),
+    # some may never be heard
+    "more workers": lambda: FRESH._replace(n_workers=9),
+    # a server that takes time stops jobs after the arrival that makes the last update
+    "cancelled after the end, an open job waits": lambda: put(
+        put(STOPPED, "cancelled.time", -1, 98.0), "open_jobs.start", 2, np.nan
     ),
 }
 
@@ -111,9 +85,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_nobody_can_know_is_still_a_trace(name):
     """It could have happened, so it is planned and counted without trouble."""
-    damaged, reason = UNKNOWN[name]
-    trace = traces.validate(damaged())
-    assert reason
+    trace = traces.validate(UNKNOWN[name]())
     assert simulation.plan(trace).n_updates == trace.n_updates
     assert not traces.summarize(trace).utilisation > 1 + 1e-12
 
@@ -175,16 +147,6 @@ def test_what_is_made_is_valid(seeds):
     assert len(found) > len(seeds) // 2
     for trace in found:
         check_sound(trace)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REGISTRY)
-def test_every_rule_of_the_registry_makes_valid_traces(name):
-    rng = np.random.default_rng(1)
-    for seed in range(4):
-        spans = rng.exponential(size=(5, 30)) + 0.01
-        clock = clocks.recorded(np.ceil(spans) if seed % 2 else spans)
-        check_sound(REGISTRY[name].trace(clock, n_updates=40, key=jax.random.key(seed)))
 
 
 def anywhere(trace, rng):
@@ -263,14 +225,6 @@ def test_jobs_are_counted_without_starts_too():
     assert traces.validate(bare) is bare
     with pytest.raises(ValueError, match="one is missing, or is there twice"):
         traces.validate(put(bare, "job", -1, 50))
-
-
-@pytest.mark.slow
-def test_a_million_arrivals_are_checked_in_seconds():
-    trace = traces.asynchronous(clocks.constant(np.sqrt(1.0 + np.arange(100))), n_updates=10**6)
-    begin = time.process_time()
-    traces.validate(trace)
-    assert time.process_time() - begin < 5.0
 
 
 @pytest.mark.parametrize("collect", [traces.ringmaster(2, cancel=True), traces.wait_for(2)])

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from asyncjax import problems, traces
-from asyncjax.whatif.comparing.compare import compare
+from asyncjax.whatif.comparing import compare
 
 SLEEPS = (0.04, 0.04, 0.05, 0.12)  # seconds, of four workers
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, traces
-from asyncjax.whatif.comparing.compare import compare
+from asyncjax.whatif.comparing import compare
 
 SLOW_WORKER, SEQUENCES = 1.9730, 1.5374  # `blocking_slowdown`
 STEP_TIME = 9.0666  # seconds, mean of `step_t_nodelay` of the second

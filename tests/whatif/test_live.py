@@ -4,7 +4,7 @@ import optax
 import pytest
 
 from asyncjax import live, traces
-from asyncjax.whatif.comparing.compare import compare
+from asyncjax.whatif.comparing import compare
 from tests.whatif.shared import SLEEPS, sleeping
 
 pytestmark = pytest.mark.slow

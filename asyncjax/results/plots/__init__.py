@@ -22,7 +22,7 @@ from asyncjax.results.plots.schedules import (
     timeline,
     utilisation_chart,
 )
-from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes
+from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes, svg_text
 
 __all__ = [
     "LineStyle",
@@ -38,6 +38,7 @@ __all__ = [
     "schedule_chart",
     "staleness_histogram",
     "step_size_sensitivity",
+    "svg_text",
     "timeline",
     "utilisation_chart",
 ]

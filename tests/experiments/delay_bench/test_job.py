@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asyncjax import problems
 from experiments import part
 from experiments.common import kept_rows
+from experiments.data import shakespeare_characters
 from experiments.delay_bench import job
 from experiments.delay_bench.job import Settings
 from experiments.pages import SITE
@@ -133,7 +133,7 @@ def test_what_the_page_says_of_every_seed_holds_in_the_committed_rows():
 
 def test_what_the_frequencies_of_characters_give_is_as_the_page_says():
     try:
-        corpus = problems.shakespeare_characters(genres=["tragedies"])
+        corpus = shakespeare_characters(genres=["tragedies"])
     except ImportError as missing:
         pytest.skip(str(missing))
     counts = np.bincount(np.asarray(corpus.train).ravel())

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from asyncjax import problems, results
-from asyncjax.problems.data.datasets import Dataset
+from asyncjax.problems.data import Dataset
 from asyncjax.results.statistics import FAILS, HOLDS, OPEN
 from experiments.ordering import epoch_costs, ordered_convex, ordered_instances
 from experiments.ordering.epoch_costs import CPU, FLOPS, MACHINE
@@ -134,7 +134,7 @@ def invented():
 
 @pytest.mark.slow
 def test_coordination_wins_on_mortgages_made_up(monkeypatch):
-    monkeypatch.setattr(problems, "hmda", invented)
+    monkeypatch.setattr(ordered_convex, "hmda", invented)
     every = ordered_convex.methods
     monkeypatch.setattr(
         ordered_convex, "methods", lambda *x: {k: every(*x)[k] for k in ("D-RR", "CD-GraB")}
@@ -164,7 +164,7 @@ def test_rows_say_what_was_measured_and_missing_mortgages_are_said_to_be_missing
     monkeypatch.setattr(ordered_convex, "train", train)
     monkeypatch.setattr(ordered_convex, "gaussian_rows", lambda *_: None)
     monkeypatch.setattr(ordered_convex, "full_gradient", lambda *_: np.full((3, 3), 0.01))
-    monkeypatch.setattr(problems, "hmda", missing)
+    monkeypatch.setattr(ordered_convex, "hmda", missing)
     sizes: Any = {"sizes": ((1, 10), (4, 10)), "step_sizes": (STEPS, STEPS), "scaling_rows": 40}
     sizes |= {"double": (4,), "target": 0.06, "tuning_seeds": 1}
     result = ordered_convex.study_of(ordered_convex.Settings(**sizes))

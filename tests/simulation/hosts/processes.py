@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,28 +54,14 @@ def ended(commands, variables, place, folder, seconds):
 
     Their output goes to files in `folder`: a pipe that nobody reads would stop them.
     """
-    running, ends, outputs = (
-        [],
-        {},
-        [Path(folder) / f"output.{own}" for own in range(len(commands))],
-    )
     began = time.monotonic()
-    try:
-        for command, output in zip(commands, outputs, strict=True):
-            with open(output, "wb") as file:
-                running.append(
-                    subprocess.Popen(command, env=variables, cwd=place, stdout=file, stderr=file)
-                )
-        while len(ends) < len(running) and time.monotonic() < began + seconds:
-            for own, process in enumerate(running):
-                if own not in ends and process.poll() is not None:
-                    ends[own] = time.monotonic() - began
-            time.sleep(0.05)
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    return [
-        Ended(process.returncode, output.read_text(errors="replace"), ends.get(own, seconds))
-        for own, (process, output) in enumerate(zip(running, outputs, strict=True))
-    ]
+
+    def run(number, command):
+        output, code = Path(folder) / f"output.{number}", -9
+        with open(output, "wb") as file, contextlib.suppress(subprocess.TimeoutExpired):
+            settings = {"env": variables, "cwd": place, "stdout": file, "stderr": file}
+            code = subprocess.run(command, timeout=seconds, check=False, **settings).returncode
+        return Ended(code, output.read_text(errors="replace"), time.monotonic() - began)
+
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return list(pool.map(run, range(len(commands)), commands))

@@ -19,8 +19,8 @@ import optax
 
 from asyncjax import clocks, orders, problems, simulation, traces
 from asyncjax.simulation import loop
-from asyncjax.simulation.loops.checkpoints import numbers_of
-from asyncjax.simulation.loops.hosts import placed
+from asyncjax.simulation.checkpoints import numbers_of
+from asyncjax.simulation.hosts import placed
 
 FINISHED = "finished"
 

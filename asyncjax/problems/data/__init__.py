@@ -1,1 +1,0 @@
-"""Data: data sets that come with packages, and readers of their files."""

@@ -1,1 +1,0 @@
-"""Losses: problems made from features, labels, tokens or matrices, and their smoothness."""

@@ -1,1 +1,0 @@
-"""Networks: flax modules that problems train, and what a module must be."""

@@ -1,1 +1,0 @@
-"""Visits: which unit of the data a job takes."""

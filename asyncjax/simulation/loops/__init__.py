@@ -1,1 +1,0 @@
-"""Loops: the compiled loops, and how they are run in pieces."""

@@ -1,1 +1,0 @@
-"""Plans: which gradients are computed together, and which versions are kept where."""

@@ -1,1 +1,0 @@
-"""What small problems, measured once, say of workers like those of a log."""

@@ -1,1 +1,0 @@
-"""The page: the answer in words, pictures, tables, numbers for programs."""
