@@ -22,17 +22,12 @@ both at once, with samples as long as the policy makes them.
 """
 
 from asyncjax.rollouts import admission, advantages, corrections
-from asyncjax.rollouts.answers import copying, modular_sums, sorting
-from asyncjax.rollouts.bandit import contextual_bandit
-from asyncjax.rollouts.engine import Engine
+from asyncjax.rollouts.engine import Engine, trace
 from asyncjax.rollouts.learner import Learner
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
-from asyncjax.rollouts.rollout_replay import RolloutRecords, replay
-from asyncjax.rollouts.rollout_summary import RolloutSummary, summarize
-from asyncjax.rollouts.rollout_trace import RolloutTrace
-from asyncjax.rollouts.rollout_training import train
-from asyncjax.rollouts.token_task import token_task
-from asyncjax.rollouts.trace_making import trace
+from asyncjax.rollouts.rollout_runs import RolloutRecords, replay, train
+from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
+from asyncjax.rollouts.tasks import contextual_bandit, copying, modular_sums, sorting, token_task
 
 __all__ = [
     "Draft",

@@ -21,14 +21,12 @@ any of them.
 
 Whatever it selects, a rule that starts only if s < (v + eta + 1) B and throws nothing away keeps
 the *mean* age of trained samples at most eta (eta B whole): when version p comes, at most (p + eta)
-B samples were started and p B of them trained before, so at most eta B grow older by it, and a
-version is B trained samples. Of a single sample it says nothing: with eta B at least 1, one that
-takes long is overtaken by others as long as it runs.
+B samples were started and p B of them trained before, so at most eta B grow older by it. A single
+sample that takes long is overtaken by others as long as it runs.
 `in_order` bounds each by eta, `windowed` by ((eta + 1) B + W - 2) // B.
 
-What docstrings below say of other frameworks was read in their public code (commits of November
-2025 to August 2026; `docs/experiments/rollouts_admission.md` has them in one table), unless it is
-said to be recalled.
+What is said of other frameworks was read in their public code, of November 2025 to August 2026
+(`docs/experiments/rollouts_admission.md` has it in one table), unless it is said to be recalled.
 """
 
 from __future__ import annotations
@@ -37,37 +35,38 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import islice
+from itertools import islice, takewhile
 from math import inf
 from typing import NamedTuple
 
-from asyncjax.checks import function, instance, real, whole
+from asyncjax.checks import instance, real, whole
 
 
 class Queue:
     """What a rule may look at; a sample is the number of those started before it.
 
-    All three orders can be gone through from the oldest on.
-
     Attributes:
         batch: B, samples of a step.
         now: Time, time units.
-        version, published: Of the trainer, steps that have ended; and that at the generators.
-        started, start_version: Samples not thrown away so far; version at which each was started.
-        running, waiting, untrained: Samples under way, in order of start; finished, in the order in
-            which they finished; both, in order of start.
+        version: Of the trainer, steps that have ended.
+        published: Version at the generators, v.
+        started: s, samples started and not thrown away so far.
+        start_version: Version at which each sample was started.
+        running: Samples under way, in order of start.
+        waiting: Finished ones, in the order in which they finished.
+        untrained: Both, in order of start.
     """
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
         self.now = 0.0
-        self.version = 0  # of the trainer, steps that have ended
-        self.published = 0  # version at the generators, v
-        self.started = 0  # s, without those thrown away
-        self.start_version: list[int] = []  # of every sample
-        self.running: OrderedDict[int, None] = OrderedDict()  # in order of start
-        self.waiting: OrderedDict[int, None] = OrderedDict()  # in the order in which they finished
-        self.untrained: OrderedDict[int, None] = OrderedDict()  # both, in order of start
+        self.version = 0
+        self.published = 0
+        self.started = 0
+        self.start_version: list[int] = []
+        self.running: OrderedDict[int, None] = OrderedDict()
+        self.waiting: OrderedDict[int, None] = OrderedDict()
+        self.untrained: OrderedDict[int, None] = OrderedDict()
 
     def age(self, sample: int) -> int:
         """Age of a sample if it is trained next."""
@@ -89,21 +88,14 @@ class Rule(NamedTuple):
     """
 
     name: str
-    admit: Callable[[Queue], bool]  # whether a new sample may start now
-    # the samples of the next step, `queue.batch` of those that wait; None: not yet
+    admit: Callable[[Queue], bool]
     select: Callable[[Queue], list[int] | None]
-    evict: Callable[[Queue], list[int]] | None = None  # samples to throw away, waiting or running
+    evict: Callable[[Queue], list[int]] | None = None
 
 
 def check_rule(rule: object) -> Rule:
-    """Refuses what is no rule."""
-    instance("rule", rule, Rule, "a Rule, as rollouts.admission.budget makes it")
-    assert isinstance(rule, Rule)
-    function("admit of the rule", rule.admit, "a function of the Queue")
-    function("select of the rule", rule.select, "a function of the Queue")
-    if rule.evict is not None:
-        function("evict of the rule", rule.evict, "a function of the Queue, or None")
-    return rule
+    """Reads a rule."""
+    return instance("rule", rule, Rule, "a Rule, as rollouts.admission.budget makes it")
 
 
 @dataclass(frozen=True)
@@ -136,9 +128,7 @@ def _in_order(queue: Queue) -> list[int] | None:
 
 def _oldest(queue: Queue) -> list[int] | None:
     """The B that were started first, of those that wait."""
-    if len(queue.waiting) < queue.batch:
-        return None
-    return nsmallest(queue.batch, queue.waiting)
+    return nsmallest(queue.batch, queue.waiting) if len(queue.waiting) >= queue.batch else None
 
 
 def _first(queue: Queue) -> list[int] | None:
@@ -162,15 +152,11 @@ def synchronous() -> Rule:
 def one_step_off() -> Rule:
     """The next batch is made while one is trained: every step but the first is one version late.
 
-    Batches stay whole and in order. It is `in_order(1)` with another name, and `budget(1)` with
-    batches that stay whole.
+    Batches stay whole and in order: it is `in_order(1)` with another name.
 
     Reference:
-        verl's one-step-off trainer: it waits for the batch that is being made, hands the weights
-        over, starts the next batch and trains the one that it has. slime's `train_async` (with an
-        update interval of 1) and Noukhovitch et al., 2024 (arXiv 2410.18252, recalled) are the
-        same. Read there: no sample of the next batch starts before the last of this one has ended;
-        here free slots go on at once, so ours idles a little less.
+        verl's one-step-off trainer, slime's `train_async`, Noukhovitch et al., 2024 (arXiv
+        2410.18252, recalled). Theirs wait for the last of a batch; here free slots go on at once.
     """
     return Rule("one step off", _Budget(2.0), _in_order)
 
@@ -184,10 +170,6 @@ def budget(eta: float) -> Rule:
     Args:
         eta: Batches that may be ahead, at least 0; need not be a whole number.
 
-    Raises:
-        TypeError: `eta` is no real number.
-        ValueError: It is below 0.
-
     Example:
         >>> import jax
         >>> from asyncjax import rollouts
@@ -199,11 +181,9 @@ def budget(eta: float) -> Rule:
 
     Reference:
         Fu et al., AReaL, 2025 (arXiv 2505.24298, recalled), and its staleness manager: capacity is
-        (max_staleness + version + 1) * consumer_batch_size less those accepted and running, and at
-        most the free slots; eta is `max_head_offpolicyness`. The dispatcher sorts what is finished
-        by when it was submitted and takes the first B. Weights are swapped while generation is
-        interrupted (`in_flight=True`, `pause`). NeMo-RL's gated ready-first sampler is the same
-        rule in whole batches; it keeps stragglers from before its window on purpose.
+        (max_staleness + version + 1) * consumer_batch_size less those accepted and running; eta is
+        `max_head_offpolicyness`. Weights are swapped while generation is interrupted
+        (`in_flight=True`, `pause`). NeMo-RL's gated ready-first sampler, in whole batches.
     """
     eta = real("eta", eta, least=0.0)
     return Rule(f"budget, eta {eta:g}", _Budget(eta + 1.0), _oldest)
@@ -215,25 +195,16 @@ def first_finished(eta: float) -> Rule:
     Args:
         eta: As in `budget`.
 
-    Raises:
-        TypeError: `eta` is no real number.
-        ValueError: It is below 0.
-
     Example:
         >>> first_finished(1.0).name
         'first finished, eta 1'
 
     Reference:
         SkyRL's fully asynchronous trainer: capacity (max_staleness_steps + step) * mini_batch less
-        those accepted and running, where its step is our v + 1, and a buffer in the order of
-        finishing. Its settings promise an age of at most `max_staleness_steps`, its code says that
-        this holds on aggregate only, and warns where it does not hold. verl's fully asynchronous
-        recipe: between two hand-overs it starts at most (1 + staleness_threshold) B less what was
-        ahead, which is s < (v + eta + 1) B with eta its threshold, and B all that is trained
-        between hand-overs; a queue in the order of finishing; with `partial_rollout` interrupted
-        samples go on with new weights (`in_flight=True`). PipelineRL: eta B is its `max_lag`, in
-        samples; older ones are counted and trained (its default is no bound, and the oldest are
-        dropped from a buffer that is full).
+        those accepted and running, where its step is our v + 1; its code says that the bound holds
+        on aggregate only. verl's fully asynchronous recipe: eta is its `staleness_threshold`, B all
+        that is trained between hand-overs; with `partial_rollout` samples go on with new weights
+        (`in_flight=True`). PipelineRL: eta B is its `max_lag`, in samples.
     """
     eta = real("eta", eta, least=0.0)
     return Rule(f"first finished, eta {eta:g}", _Budget(eta + 1.0), _first)
@@ -247,20 +218,13 @@ def in_order(eta: float) -> Rule:
     Args:
         eta: As in `budget`.
 
-    Raises:
-        TypeError: `eta` is no real number.
-        ValueError: It is below 0.
-
     Example:
         >>> in_order(2.0).name
         'in order, eta 2'
 
     Reference:
-        NeMo-RL: a batch is stamped with the step that it is for, at most `max_lookahead_versions`
-        (or `max_trajectory_age_steps`) ahead, and the trainer stalls until that batch is there.
-        torchtitan with a window of 1. ROLL's groups (`async_generation_ratio`) start so, too, but
-        are taken as they finish, and those that are too old are left out: `discard` within a
-        budget, which has no name here.
+        NeMo-RL: a batch is for one step, at most `max_lookahead_versions` ahead. torchtitan with a
+        window of 1. ROLL starts so, too, but discards: a rule that has no name here.
     """
     eta = real("eta", eta, least=0.0)
     return Rule(f"in order, eta {eta:g}", _Budget(eta + 1.0), _in_order)
@@ -277,24 +241,17 @@ def windowed(eta: float, window: int) -> Rule:
         eta: As in `budget`.
         window: W, samples from the oldest that is not finished on, itself included, at least 1.
 
-    Raises:
-        TypeError: `eta` is no real number, or `window` no integer.
-        ValueError: One of them is too small.
-
     Example:
         >>> windowed(1.0, 8).name
         'window of 8, eta 1'
 
     Note:
-        The code takes each sample as soon as the window allows, ahead of the trainer; here members
-        are chosen when the trainer is free.
+        torchtitan takes each sample as soon as the window allows, ahead of the trainer; here
+        members are chosen when the trainer is free.
 
     Reference:
-        torchtitan's buffer of rollout groups: (target_offpolicy_steps + 1) B groups may be active,
-        a place is free again when the weights of its step have arrived, and the window is by
-        default .3 of that; the bound is its `max_offpolicy_steps`. It follows MiniMax (arXiv
-        2605.26494, 6.2.4; as cited there, not read). NeMo-RL's sampler of the name `windowed` is
-        another: see `discard`.
+        torchtitan's buffer: (target_offpolicy_steps + 1) B groups, by default a window of .3 of
+        that; after MiniMax (arXiv 2605.26494, as cited there). NeMo-RL's `windowed` is `discard`.
     """
     eta, window = real("eta", eta, least=0.0), whole("window", window)
 
@@ -319,16 +276,10 @@ def windowed(eta: float, window: int) -> Rule:
 def ready_first(backlog: int | None = None) -> Rule:
     """What is finished first is trained first; nothing bounds ages.
 
-    Without `backlog` every slot is always busy, and if generators are faster than the trainer, its
-    queue grows without end.
+    Without `backlog` the queue of a trainer that is slower than its generators grows without end.
 
     Args:
-        backlog: No sample is started while so many wait, at least 1 (fewer than the batch may never
-            fill one, which is told); None: always.
-
-    Raises:
-        TypeError: `backlog` is no integer.
-        ValueError: It is below 1.
+        backlog: No sample is started while so many wait, at least 1; None: always.
 
     Example:
         >>> ready_first().name
@@ -354,10 +305,6 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
         max_age: Largest age at training, at least 0.
         backlog: As in `ready_first`.
 
-    Raises:
-        TypeError: `max_age` or `backlog` is no integer.
-        ValueError: It is too small.
-
     Example:
         >>> import jax
         >>> from asyncjax import rollouts
@@ -368,16 +315,9 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
         2
 
     Reference:
-        prime-rl: the version that a batch trains on less the oldest version that made a sample, at
-        most `max_off_policy_steps`; running ones are cancelled, finished ones swept out, and
-        starting stops when more than one batch is ahead of the trainer (`backlog` of B). Weights
-        are swapped in flight; it cancels already when the batch before is handed over. NeMo-RL's
-        `windowed` sampler: `max_staleness_versions`, not gated, a bounded buffer. open-instruct:
-        results more than `async_steps` behind are dropped, each for a fresh prompt, so that
-        `async_steps` batches always run or wait, before those that are prepared. torchforge and
-        marin: the same bound on what lies in the buffer (`max_policy_age`,
-        `max_rollout_step_delay`), but a batch is drawn at random, in marin with more weight on
-        newer ones, and samples may serve again; neither is here.
+        prime-rl: at most `max_off_policy_steps`, a `backlog` of B, in flight. NeMo-RL's `windowed`
+        sampler: `max_staleness_versions`. open-instruct: `async_steps`. torchforge and marin have
+        the same bound, but draw batches at random, and samples may serve again: not here.
     """
     max_age = whole("max_age", max_age, 0)
     backlog = None if backlog is None else whole("backlog", backlog)
@@ -385,12 +325,7 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
     def evict(queue: Queue) -> list[int]:
         if not queue.untrained or queue.age(next(iter(queue.untrained))) <= max_age:
             return []
-        late = []
-        for sample in queue.untrained:
-            if queue.age(sample) <= max_age:
-                break
-            late.append(sample)
-        return late
+        return list(takewhile(lambda sample: queue.age(sample) > max_age, queue.untrained))
 
     return Rule(f"discard above {max_age}" + _told(backlog), _Backlog(backlog), _first, evict)
 
@@ -398,17 +333,12 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
 def withhold(max_age: int) -> Rule:
     """The budget, but the trainer holds back a step after which some sample would become too old.
 
-    With U_d the samples that must be trained by step d, and t the next step, a batch is made only
-    of samples that leave U_d <= (d - t) B for every d: of each U_d so many as that needs, then
-    whoever finished first. So no sample is older than `max_age` and none is thrown away, and the
-    trainer waits less than in strict order. (The rule is ours.)
+    With U_d the samples that must be trained by step d, and t the next step, a batch leaves
+    U_d <= (d - t) B for every d: of each U_d so many as that needs, then whoever finished first. So
+    no sample is older than `max_age` and none is thrown away. (The rule is ours.)
 
     Args:
         max_age: Largest age at training, at least 0.
-
-    Raises:
-        TypeError: `max_age` is no integer.
-        ValueError: It is below 0.
 
     Example:
         >>> import jax
@@ -427,15 +357,15 @@ def withhold(max_age: int) -> Rule:
             return None
         members: OrderedDict[int, None] = OrderedDict()
         untrained = waiting = 0
-        own = iter(queue.untrained)
-        sample = next(own, None)
+        starting = iter(queue.untrained)
+        sample = next(starting, None)
         ready: list[int] = []
         for late in range(max_age + 1):
             while sample is not None and queue.start_version[sample] <= first + late:
                 untrained += 1
                 if sample in queue.waiting:
                     ready.append(sample)
-                sample = next(own, None)
+                sample = next(starting, None)
             lacking = untrained - late * batch - len(members)
             for chosen in ready[waiting : waiting + max(0, lacking)]:
                 members[chosen] = None

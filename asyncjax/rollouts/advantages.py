@@ -26,10 +26,8 @@ Advantage = Callable[[jax.Array, jax.Array], jax.Array]  # (rewards[B], prompts[
 _TINY = 1e-6
 
 
-@dataclass(frozen=True)
-class _Plain:
-    def __call__(self, rewards: jax.Array, prompts: jax.Array) -> jax.Array:
-        return rewards
+def _plain(rewards: jax.Array, prompts: jax.Array) -> jax.Array:
+    return rewards
 
 
 @dataclass(frozen=True)
@@ -60,21 +58,17 @@ def plain() -> Advantage:
     """The reward itself: unbiased, and of the largest variance.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
-        >>> advantages.plain()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
+        >>> plain()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [1.0, 3.0]
     """
-    return _Plain()
+    return _plain
 
 
 def batch_mean() -> Advantage:
     """What it is above the mean of the batch: the gradient is (B - 1) / B of the unbiased one.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
-        >>> advantages.batch_mean()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
+        >>> batch_mean()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [-1.0, 1.0]
     """
     return _Compared(in_group=False, leave_out=False)
@@ -86,35 +80,25 @@ def leave_one_out() -> Advantage:
     A batch of one is compared with 0.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
-        >>> advantages.leave_one_out()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
+        >>> leave_one_out()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [-2.0, 2.0]
     """
     return _Compared(in_group=False, leave_out=True)
 
 
 def group_mean(*, scaled: bool = False) -> Advantage:
-    """What it is above the mean of the samples of its prompt that are in the batch.
+    """Returns what it is above the mean of the samples of its prompt in the batch.
 
     Args:
         scaled: Divided by their standard deviation (and 1e-6), which gives prompts that are nearly
             always or nearly never solved more weight than the expected reward does.
 
-    Returns:
-        The rule of advantages, for a `Learner`.
-
-    Raises:
-        TypeError: `scaled` is neither True nor False.
-
     Reference:
         Shao et al. 2024 (arXiv 2402.03300), GRPO, with `scaled=True`; recalled.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
         >>> rewards, prompts = jnp.array([1.0, 3.0, 9.0, 9.0]), jnp.array([0, 0, 1, 1])
-        >>> advantages.group_mean()(rewards, prompts).tolist()
+        >>> group_mean()(rewards, prompts).tolist()
         [-1.0, 1.0, 0.0, 0.0]
     """
     return _Compared(in_group=True, leave_out=False, scaled=flag("scaled", scaled))
@@ -129,10 +113,8 @@ def group_others() -> Advantage:
         Kool, van Hoof, Welling 2019; Ahmadian et al. 2024 (arXiv 2402.14740), RLOO; recalled.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.rollouts import advantages
         >>> rewards, prompts = jnp.array([1.0, 3.0, 9.0, 9.0]), jnp.array([0, 0, 1, 1])
-        >>> advantages.group_others()(rewards, prompts).tolist()
+        >>> group_others()(rewards, prompts).tolist()
         [-2.0, 2.0, 0.0, 0.0]
     """
     return _Compared(in_group=True, leave_out=True)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,50 +22,34 @@ import numpy as np
 from asyncjax import results
 from asyncjax.checks import install_line
 from asyncjax.results import report
-from asyncjax.rollouts.admission import (
-    Rule,
-    budget,
-    discard,
-    first_finished,
-    in_order,
-    one_step_off,
-    ready_first,
-    synchronous,
-    windowed,
-    withhold,
-)
-from asyncjax.rollouts.engine import Engine
-from asyncjax.rollouts.rollout_summary import RolloutSummary, summarize
-from asyncjax.rollouts.rollout_trace import RolloutTrace
-from asyncjax.rollouts.trace_making import trace as make_trace
+from asyncjax.rollouts import admission
+from asyncjax.rollouts.engine import Engine, trace
+from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
 from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces import StalledError
 
-RULES: dict[str, Callable[[float, int], Rule]] = {
-    "synchronous": lambda eta, batch: synchronous(),
-    "one-step-off": lambda eta, batch: one_step_off(),
-    "areal": lambda eta, batch: budget(eta),
-    "first-finished": lambda eta, batch: first_finished(eta),
-    "in-order": lambda eta, batch: in_order(eta),
-    "windowed": lambda eta, batch: windowed(eta, max(1, int(0.3 * (eta + 1) * batch))),
-    "withhold": lambda eta, batch: withhold(int(eta)),
-    "discard": lambda eta, batch: discard(int(eta)),
-    "ready-first": lambda eta, batch: ready_first(),
+Outcome = tuple[RolloutTrace, RolloutSummary] | str  # of a rule, or why it cannot go on
+RULES: dict[str, Callable[[float, int], admission.Rule]] = {
+    "synchronous": lambda eta, batch: admission.synchronous(),
+    "one-step-off": lambda eta, batch: admission.one_step_off(),
+    "areal": lambda eta, batch: admission.budget(eta),
+    "first-finished": lambda eta, batch: admission.first_finished(eta),
+    "in-order": lambda eta, batch: admission.in_order(eta),
+    "windowed": lambda eta, batch: admission.windowed(eta, max(1, int(0.3 * (eta + 1) * batch))),
+    "withhold": lambda eta, batch: admission.withhold(int(eta)),
+    "discard": lambda eta, batch: admission.discard(int(eta)),
+    "ready-first": lambda eta, batch: admission.ready_first(),
 }
 PROGRAM = "python -m asyncjax.rollouts"
 _FILES = ("lengths", "report")  # settings of which a report shows the name, not the folders
-_ARGUMENTS = {  # of the functions that the command calls, and the options they come from
-    **{name: f"--{name}" for name in ("batch", "eta", "group", "seed")},
-    **{f"{name}_time": f"--{name}-time" for name in ("training", "token", "transfer")},
-    **{
-        "generator_slots": "--slots",
-        "n_steps": "--steps",
-        "path": "--report",
-        "lengths": "--lengths",
-    },
-    "max_age": "--eta",
-}
-_NAMES = ("output_length", "length", "lengths", "tokens", "output_tokens", "response_length")
+_OPTIONS = {"generator_slots": "slots", "n_steps": "steps", "path": "report", "max_age": "eta"}
+_NAMES = ["output_length", "length", "lengths", "tokens", "output_tokens", "response_length"]
+_HEADINGS = ["steps per 1,000", "generators idle", "trainer idle", "age, mean", "99 %", "longest"]
+_HEADINGS += ["thrown away", "longest tenth heard"]
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
 
 
 def read_lengths(path: str | Path, column: str | None = None) -> np.ndarray:
@@ -77,10 +62,6 @@ def read_lengths(path: str | Path, column: str | None = None) -> np.ndarray:
     Returns:
         float64[L], above 0.
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: A line holds no length; names it. Or no column is known by its name.
-
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "lengths.csv"
@@ -88,166 +69,121 @@ def read_lengths(path: str | Path, column: str | None = None) -> np.ndarray:
         >>> read_lengths(path).tolist()
         [100.0, 250.0]
     """
-    name, lengths = str(path), []
+    name = str(path)
     with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if row]
+        rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
     if not rows:
         raise ValueError(f"{name} is empty; it must hold lengths, one a line")
-    place = 0
-    if not _is_number(rows[0][1][0]) or column is not None:
-        place = _place(name, [cell.strip() for cell in rows.pop(0)[1]], column)
-    for number, row in rows:
-        cell = row[place].strip() if place < len(row) else ""
-        if not _is_number(cell) or not 0.0 < float(cell) < np.inf:
-            raise ValueError(f"{name}, line {number}: a length must be above 0, got {cell!r}")
-        lengths.append(float(cell))
-    if not lengths:
+    at = 0
+    if column is not None or _number(rows[0][1][0]) is None:
+        heading = [cell.strip() for cell in rows.pop(0)[1]]
+        wanted = [column] if column is not None else _NAMES + heading * (len(heading) == 1)
+        known = [heading.index(each) for each in wanted if each in heading]
+        if not known:
+            raise ValueError(
+                f"{name} has the columns {', '.join(heading)}; name that of the lengths with"
+                " --column"
+            )
+        at = known[0]
+    if not rows:
         raise ValueError(f"{name} holds a heading and no lengths")
+    lengths = []
+    for number, row in rows:
+        cell = row[at].strip() if at < len(row) else ""
+        length = _number(cell)
+        if length is None or not 0.0 < length < np.inf:
+            raise ValueError(f"{name}, line {number}: a length must be above 0, got {cell!r}")
+        lengths.append(length)
     return np.array(lengths)
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str) -> float | None:
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return None
 
 
-def _place(name: str, heading: list[str], column: str | None) -> int:
-    """The column of the lengths."""
-    wanted = [column] if column is not None else [*_NAMES, *(heading if len(heading) == 1 else [])]
-    for one in wanted:
-        if one in heading:
-            return heading.index(one)
-    raise ValueError(
-        f"{name} has the columns {', '.join(heading)}; name that of the lengths with --column"
-    )
-
-
-def compare(
-    lengths: np.ndarray, settings: argparse.Namespace
-) -> dict[str, tuple[RolloutTrace | str, RolloutSummary | None]]:
+def compare(lengths: np.ndarray, settings: argparse.Namespace) -> dict[str, Outcome]:
     """The trace and the figures of each rule by name, or why it cannot go on."""
     names = [settings.rule, *(name for name in RULES if name != settings.rule)]
-    found: dict[str, tuple[RolloutTrace | str, RolloutSummary | None]] = {}
+    times = {name: getattr(settings, name) for name in ("token_time", "transfer_time", "group")}
+    engine = Engine(settings.slots, settings.training_time, **times)
+    sizes = {"batch": settings.batch, "n_steps": settings.steps}
+    outcomes: dict[str, Outcome] = {}
     for name in names[: 1 if settings.alone else None]:
+        rule, key = RULES[name](settings.eta, settings.batch), jax.random.key(settings.seed)
         try:
-            trace = make_trace(
-                lengths,
-                Engine(
-                    settings.slots,
-                    settings.training_time,
-                    token_time=settings.token_time,
-                    transfer_time=settings.transfer_time,
-                    group=settings.group,
-                ),
-                RULES[name](settings.eta, settings.batch),
-                batch=settings.batch,
-                n_steps=settings.steps,
-                key=jax.random.key(settings.seed),
-            )
+            rolled = trace(lengths, engine, rule, **sizes, key=key)
+            outcomes[name] = rolled, summarize(rolled)
         except StalledError as error:
-            found[name] = (str(error), None)
-            continue
-        found[name] = (trace, summarize(trace))
-    return found
+            outcomes[name] = str(error)
+    return outcomes
 
 
-def table_of(found: dict[str, tuple[RolloutTrace | str, RolloutSummary | None]]) -> results.Table:
+def table_of(outcomes: dict[str, Outcome]) -> results.Table:
     """A row a rule."""
-    heads = ("steps per 1,000", "generators idle", "trainer idle", "age, mean", "99 %", "longest")
-    heads += ("thrown away", "longest tenth heard")
-    columns = (results.Column("rule", right=False), *map(results.Column, heads))
-    rows = []
-    for name, (_, own) in found.items():
-        if own is None:
-            rows.append((name, "cannot go on", *[None] * (len(heads) - 1)))
-            continue
-        age = own.age_trained
-        shares = (own.generators_idle, own.trainer_idle)
-        rows.append(
-            (
-                name,
-                1000 * own.steps_per_time,
-                *(_share(share) for share in shares),
-                age.mean,
-                age.late,
-                age.longest,
-                _share(own.time_wasted),
-                own.long_share,
-            )
-        )
+    columns, rows = (results.Column("rule", right=False), *map(results.Column, _HEADINGS)), []
+    for name, outcome in outcomes.items():
+        row: list[Any] = ["cannot go on", *[None] * (len(_HEADINGS) - 1)]
+        if not isinstance(outcome, str):
+            of = outcome[1]
+            row = [1000 * of.steps_per_time, _share(of.generators_idle), _share(of.trainer_idle)]
+            row += [*of.age_trained, _share(of.time_wasted), of.long_share]
+        rows.append((name, *row))
     return results.Table(columns, rows)
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-def in_words(name: str, found: dict[str, tuple[RolloutTrace | str, RolloutSummary | None]]) -> str:
+def in_words(name: str, outcomes: dict[str, Outcome]) -> str:
     """What the table says of one rule."""
-    own = found[name][1]
-    if own is None:
-        return f"The rule {name} cannot go on: {found[name][0]}."
-    age, said = own.age_trained, []
-    base = found.get("synchronous", (None, None))[1]
-    if base is not None and base is not own:
-        faster = own.steps_per_time / base.steps_per_time
+    outcome = outcomes[name]
+    if isinstance(outcome, str):
+        return f"The rule {name} cannot go on: {outcome}."
+    figures, base, said = outcome[1], outcomes.get("synchronous", ""), []
+    age = figures.age_trained
+    if name != "synchronous" and not isinstance(base, str):
+        faster = figures.steps_per_time / base[1].steps_per_time
         said.append(f"The rule {name} makes {faster:.1f} times the steps of synchronous rollouts.")
-    said.append(
+    said += [
         f"A sample is {age.mean:.1f} versions old at its training on average, one in a hundred"
-        f" more than {age.late:.0f}, the oldest {age.longest}."
-    )
-    said.append(
-        f"Generators are idle {_share(own.generators_idle)} of the time, the trainer"
-        f" {_share(own.trainer_idle)}; {_share(own.time_wasted)} of the generating is thrown away."
-    )
-    said.append(
-        f"On average {own.concurrency:.0f} samples run at once; by Little's law"
-        f" {own.concurrency_needed:.0f} keep this trainer just busy."
-    )
-    if own.long_share < 0.9:
+        f" more than {age.late:.0f}, the oldest {age.longest}.",
+        f"Generators are idle {_share(figures.generators_idle)} of the time, the trainer"
+        f" {_share(figures.trainer_idle)}; {_share(figures.time_wasted)} of the generating is"
+        " thrown away.",
+        f"On average {figures.concurrency:.0f} samples run at once; by Little's law"
+        f" {figures.concurrency_needed:.0f} keep this trainer just busy.",
+    ]
+    if figures.long_share < 0.9:
         said.append(
-            f"The longest tenth of the samples is trained only {own.long_share:.2f} times as often"
-            " as it occurs: what is learnt is biased towards short ones."
+            f"The longest tenth of the samples is trained only {figures.long_share:.2f} times as"
+            " often as it occurs: what is learnt is biased towards short ones."
         )
     return " ".join(said)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = options(program, "What an admission rule of rollouts costs.")
-    parser.add_argument("--lengths", required=True, help="file of sample lengths, tokens")
-    parser.add_argument("--column", help="heading of the column that holds them")
-    parser.add_argument("--slots", type=int, default=128, help="samples made at once")
-    parser.add_argument("--batch", type=int, default=32, help="samples of a step of the trainer")
-    parser.add_argument("--steps", type=int, default=400, help="steps of the trainer")
-    parser.add_argument("--rule", choices=RULES, default="areal", help="the rule that is asked for")
-    parser.add_argument("--eta", type=float, default=4.0, help="batches ahead, or the largest age")
-    parser.add_argument("--alone", action="store_true", help="only this rule, not all")
-    parser.add_argument(
-        "--training-time",
-        type=float,
-        default=None,
-        help="of a step; default: as long as the slots need on average for a batch",
-    )
-    parser.add_argument("--token-time", type=float, default=1.0, help="of a token in a slot")
-    parser.add_argument("--transfer-time", type=float, default=0.0, help="of weights to the slots")
-    parser.add_argument(
-        "--group", type=int, default=1, help="samples of a prompt, trained together"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--report", default="rollouts.html", help="file of the report; '' for none")
+    add = parser.add_argument
+    add("--lengths", required=True, help="file of sample lengths, tokens")
+    add("--column", help="heading of the column that holds them")
+    add("--slots", type=int, default=128, help="samples made at once")
+    add("--batch", type=int, default=32, help="samples of a step of the trainer")
+    add("--steps", type=int, default=400, help="steps of the trainer")
+    add("--rule", choices=RULES, default="areal", help="the rule that is asked for")
+    add("--eta", type=float, default=4.0, help="batches ahead, or the largest age")
+    add("--alone", action="store_true", help="only this rule, not all")
+    mean = "of a step; default: as long as the slots need on average for a batch"
+    add("--training-time", type=float, help=mean)
+    add("--token-time", type=float, default=1.0, help="of a token in a slot")
+    add("--transfer-time", type=float, default=0.0, help="of weights to the slots")
+    add("--group", type=int, default=1, help="samples of a prompt, trained together")
+    add("--seed", type=int, default=0)
+    add("--report", default="rollouts.html", help="file of the report; '' for none")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
-    """Runs the command; returns its exit status.
-
-    Args:
-        arguments: What stands after the command; None: as it was typed.
-        program: How the command was called, for its help and its report.
-    """
+    """Runs the command, called as `program`, with what stands behind it; its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     run = partial(_run, given, program)
     return answered("rollouts", _parser(program), given, run, _in_options)
@@ -260,14 +196,21 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
     if settings.training_time is None:
         mean = float(lengths.mean()) * settings.token_time
         settings.training_time = mean * settings.batch / max(settings.slots, 1)
-    found = compare(lengths, settings)
-    words, table = in_words(settings.rule, found), table_of(found)
+    outcomes = compare(lengths, settings)
+    words, table = in_words(settings.rule, outcomes), table_of(outcomes)
     print(words + "\n\n" + results.as_text(table))
     if settings.report:
-        made_by = retyped(program, given, (settings.lengths, settings.report))
-        write_report(settings, lengths, found, (words, table, made_by))
+        command = retyped(program, given, (settings.lengths, settings.report))
+        title = "Rollouts: " + settings.rule
+        missing, figures = _figures(settings.rule, outcomes)
+        sections = [
+            report.Section("All rules on these lengths", _HOW_TO_READ, figures, (table,)),
+            _simulated(settings, lengths),
+            report.provenance(command),
+        ]
+        report.write(settings.report, report.render(title, missing, sections, verdict=words))
         print(plain(f"\nreport: {settings.report}", lines=True))
-    return 0 if found[settings.rule][1] is not None else 1
+    return 1 if isinstance(outcomes[settings.rule], str) else 0
 
 
 def _in_options(sentence: str) -> str:
@@ -278,62 +221,42 @@ def _in_options(sentence: str) -> str:
         '--slots must be an integer of at least 1, got 0'
     """
     name, space, rest = sentence.partition(" ")
-    option = _ARGUMENTS.get(name)
-    return sentence if option is None else f"{option}{space}{rest}"
+    option = "--" + _OPTIONS.get(name, name).replace("_", "-")
+    return option + space + rest if option in _parser(PROGRAM).format_help().split() else sentence
 
 
-def write_report(
-    settings: argparse.Namespace,
-    lengths: np.ndarray,
-    found: dict[str, tuple[RolloutTrace | str, RolloutSummary | None]],
-    told: tuple[str, results.Table, str],
-) -> None:
-    """Writes the report: the answer, the table, ages, the first moments of the rule, the command.
-
-    Args:
-        settings: As they were read.
-        lengths: float64[L].
-        found: What `compare` found.
-        told: The answer in words, the table, the command.
-    """
-    words, table, made_by = told
-    missing = ""
-    shown = vars(settings) | {name: Path(getattr(settings, name)).name for name in _FILES}
-    given = ", ".join(f"{name} {value}" for name, value in shown.items() if value != "")
-    figures = []
+def _figures(name: str, outcomes: dict[str, Outcome]) -> tuple[str, list[report.Illustration]]:
+    """What is missing for pictures, and those: ages, and the first moments of a rule."""
+    outcome = outcomes[name]
+    if isinstance(outcome, str):
+        return "", []
     try:
         from asyncjax.results import plots
-
-        ages = {name: own.age for name, (own, _) in found.items() if isinstance(own, RolloutTrace)}
-        trace = found[settings.rule][0]
-        if isinstance(trace, RolloutTrace):
-            until = float(trace.step_end[min(12, trace.n_steps - 1)])
-            figures = [
-                report.Illustration(
-                    plots.staleness_histogram(ages),
-                    "Ages of the samples that were trained, at their training; a gradient here is"
-                    " that of a sample.",
-                ),
-                report.Illustration(
-                    plots.rollout_timeline(trace, until=until, title=settings.rule),
-                    "The first steps: a row a slot, a bar a sample, coloured by its age at"
-                    " training.",
-                ),
-            ]
     except ImportError:
-        missing = f"For pictures: {install_line('plots')}"
-    sections = [
-        report.Section("All rules on these lengths", _HOW_TO_READ, figures, (table,)),
-        report.Section(
-            "What was simulated",
-            f"{len(lengths):,} lengths, drawn with replacement: mean {lengths.mean():.4g}, median"
-            f" {np.median(lengths):.4g}, longest {lengths.max():.4g}. Settings: {given}.\n\n"
-            + _LIMITS,
+        return f"For pictures: {install_line('plots')}", []
+    ages = {each: of[0].age for each, of in outcomes.items() if not isinstance(of, str)}
+    until = float(outcome[0].step_end[min(12, outcome[0].n_steps - 1)])
+    return "", [
+        report.Illustration(
+            plots.staleness_histogram(ages),
+            "Ages of the samples that were trained, at their training; a gradient here is that of"
+            " a sample.",
         ),
-        report.provenance(made_by),
+        report.Illustration(
+            plots.rollout_timeline(outcome[0], until=until, title=name),
+            "The first steps: a row a slot, a bar a sample, coloured by its age at training.",
+        ),
     ]
-    title = "Rollouts: " + settings.rule
-    report.write(settings.report, report.render(title, missing, sections, verdict=words))
+
+
+def _simulated(settings: argparse.Namespace, lengths: np.ndarray) -> report.Section:
+    shown = vars(settings) | {name: Path(getattr(settings, name)).name for name in _FILES}
+    given = ", ".join(f"{name} {value}" for name, value in shown.items() if value != "")
+    text = (
+        f"{len(lengths):,} lengths, drawn with replacement: mean {lengths.mean():.4g}, median"
+        f" {np.median(lengths):.4g}, longest {lengths.max():.4g}. Settings: {given}.\n\n{_LIMITS}"
+    )
+    return report.Section("What was simulated", text)
 
 
 _HOW_TO_READ = """Every rule faces the same samples, slots and trainer. Age: versions of the trainer

@@ -1,14 +1,33 @@
-"""The engine of rollouts: generators with slots, a trainer, and how long what they do takes."""
+"""Generators feed a trainer as a rule says: the `Engine` with its times, the loop of its events.
+
+Events at one instant, in this order: samples that end, by number; the trainer's step ends; weights
+arrive; a pause ends. After each the rule is asked what to evict, what to train, and whom to admit.
+In a pause the generators' time stands still, in which a sample's end is kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from heapq import heappop, heappush
+from itertools import chain, count
+from math import inf, nan
+from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag, function, real, whole, within
+from asyncjax.checks import flag, instance, real, whole, within
+from asyncjax.clocks import Clock
+from asyncjax.rollouts.admission import Queue, Rule, check_rule
+from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
+from asyncjax.traces.event_trace import StalledError
+from asyncjax.traces.random_draws import DurationBlocks, check_key, on_host
+
+_PATIENCE = 1_000  # samples without a step, times (slots + batch), until a rule is called stuck
+_BLOCK = 4_096  # lengths drawn together
+LengthOf = Callable[[int, "GenerationLoop"], float]
 
 
 @dataclass(frozen=True)
@@ -16,8 +35,6 @@ class Engine:
     """Generators that feed a trainer, and their times; numbers are checked, and then Python's.
 
     A slot makes one sample at a time; sample i takes overhead + length_i * token_time of its slot.
-    When a step is done the new version is on its way to the generators, and samples that start
-    after it has come are made by it.
 
     Attributes:
         generator_slots: Samples that are made at once.
@@ -30,10 +47,6 @@ class Engine:
         in_flight: Samples that run go on with the new weights, and so have several versions. False:
             they keep the version that they began with.
         group: Samples of one prompt: those of a group can be trained only when all have ended.
-
-    Raises:
-        TypeError: A field is of the wrong kind.
-        ValueError: It is out of range.
 
     Example:
         >>> from asyncjax import rollouts
@@ -58,10 +71,7 @@ class Engine:
 
         keep("generator_slots", whole("generator_slots", self.generator_slots))
         keep("group", whole("group", self.group))
-        if callable(self.training_time):
-            words = "a number or a function of the tokens of a batch"
-            function("training_time", self.training_time, words)
-        else:
+        if not callable(self.training_time):
             keep("training_time", real("training_time", self.training_time, least=0.0))
         for name in ("transfer_time", "pause", "overhead"):
             keep(name, real(name, getattr(self, name), least=0.0))
@@ -79,3 +89,292 @@ class Engine:
         if callable(self.training_time):
             return real("training_time of a batch", self.training_time(tokens), least=0.0)
         return self.training_time
+
+
+def trace(
+    lengths: ArrayLike | Clock,
+    engine: Engine,
+    rule: Rule,
+    *,
+    batch: int,
+    n_steps: int,
+    key: jax.Array | None = None,
+) -> RolloutTrace:
+    """Makes the trace of rollout workers that feed a trainer.
+
+    The generators make samples, the trainer takes `batch` of them that the rule selects; when its
+    step is done the new version is on its way, and samples that start when it has come are made by
+    it.
+
+    Args:
+        lengths: Lengths of samples, tokens: recorded ones, float[L], drawn with replacement; or the
+            law of a clock of one worker, such as `clocks.lognormal([500.0], sigma=1.0)`. Sample i
+            has the same length under every rule.
+        engine: The generators and the trainer, with their times.
+        rule: Whom to admit, select and evict: `rollouts.admission.budget(4)` and others.
+        batch: B, samples of a step.
+        n_steps: Steps; the trace ends with the last of them.
+        key: Typed key, needed where lengths are drawn: several of them, or a law that is random.
+
+    Returns:
+        The trace, NumPy arrays on the host. A hundred thousand samples in one to two seconds.
+
+    Raises:
+        StalledError: No step can come any more: nothing runs and nothing may start, or a thousand
+            times (slots + batch) samples in a row ended without a step; says what waits.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks, rollouts
+        >>> engine = rollouts.Engine(generator_slots=16, training_time=200.0)
+        >>> trace = rollouts.trace(
+        ...     clocks.lognormal([400.0], sigma=1.0), engine, rollouts.admission.budget(2),
+        ...     batch=8, n_steps=50, key=jax.random.key(0))
+        >>> trace.n_steps, trace.members.shape, bool(trace.age.max() >= 2)
+        (50, (50, 8), True)
+    """
+    batch, n_steps = sizes_of(engine, rule, batch, n_steps)
+    draw = _lengths(lengths, key, engine.overhead)
+    each = chain.from_iterable(draw(block).tolist() for block in count())
+    return GenerationLoop(engine, rule, batch, n_steps, lambda sample, loop: next(each)).run()
+
+
+def sizes_of(engine: Engine, rule: Rule, batch: int, n_steps: int) -> tuple[int, int]:
+    """The batch and the steps of a run; refuses what is no engine or no rule."""
+    instance("engine", engine, Engine, "an Engine, such as rollouts.Engine(64, 10.0)")
+    check_rule(rule)
+    return whole("batch", batch), whole("n_steps", n_steps)
+
+
+def _lengths(
+    lengths: ArrayLike | Clock, key: jax.Array | None, overhead: float
+) -> Callable[[int], np.ndarray]:
+    """What draws block b of the lengths of all samples, those from b * 4096 on."""
+    if isinstance(lengths, Clock):
+        return _of_law(lengths, key)
+    recorded = np.asarray(within("lengths", lengths, least=0.0), np.float64)
+    if recorded.ndim != 1 or not recorded.size:
+        raise ValueError(f"lengths must be a list of at least one, got shape {recorded.shape}")
+    is_constant = bool((recorded == recorded[0]).all())
+    check_key(key, None if is_constant else "the length of a sample")
+    if not overhead and not recorded.all():
+        raise ValueError("lengths must be above 0 where overhead is 0, got 0")
+
+    def draw(block: int) -> np.ndarray:
+        if is_constant:
+            return np.full(_BLOCK, recorded[0])
+        with on_host(key) as on_cpu:
+            block_key = jax.random.fold_in(on_cpu, block)
+            return recorded[np.asarray(jax.random.randint(block_key, (_BLOCK,), 0, len(recorded)))]
+
+    return draw
+
+
+def _of_law(clock: Clock, key: jax.Array | None) -> Callable[[int], np.ndarray]:
+    """The same of the law of a clock."""
+    if clock.n_workers != 1:
+        raise ValueError(
+            f"lengths must be the law of a clock of one worker, got one of {clock.n_workers}"
+        )
+    if clock.powers or clock.loss is not None:
+        raise ValueError("lengths must be a law without powers or losses: a sample has a length")
+    check_key(key, "the law of lengths" if clock.is_random else None)
+    blocks = DurationBlocks(clock, key)
+    size = _BLOCK // blocks.size
+
+    def draw(block: int) -> np.ndarray:
+        numbers = np.arange(block * size, (block + 1) * size)
+        return blocks.draw(np.zeros(size, np.int64), numbers).ravel()
+
+    return draw
+
+
+class GenerationLoop:
+    """One run, a heap over running samples, a trainer, weights on their way; `run` makes the trace.
+
+    `length_of(sample, loop)` is asked when a sample begins: then `loop.queue.published` is the
+    version that makes it, and `loop.steps` has the members of the steps that made that version.
+    """
+
+    def __init__(
+        self, engine: Engine, rule: Rule, batch: int, n_steps: int, length_of: LengthOf
+    ) -> None:
+        self.engine, self.rule, self.queue = engine, rule, Queue(batch)
+        self.n_steps, self.length_of = n_steps, length_of
+        speed = np.broadcast_to(np.asarray(engine.token_time), (engine.generator_slots,))
+        self.token_time: list[float] = speed.tolist()
+        self.free = list(range(engine.generator_slots))  # a heap
+        self.ends: list[tuple[float, int]] = []  # a heap: end in the generators' time, sample
+        self.lost = 0.0  # how far the generators' time is behind
+        self.paused_until = 0.0
+        self.start, self.end, self.length = list[float](), list[float](), list[float]()
+        self.slot, self.end_version, self.fate = list[int](), list[int](), list[int]()
+        self.open_in_group: dict[int, int] = {}
+        self.steps: list[tuple[float, float, list[int]]] = []
+        self.busy_until = inf  # the trainer's
+        self.arriving: list[tuple[float, int]] = []  # weights on their way: when, version
+        self.published: list[float] = []
+        self.silent = 0  # samples that ended since the last step began
+
+    def run(self) -> RolloutTrace:
+        """Serves events until the last step has ended."""
+        queue, most = self.queue, _PATIENCE * (self.engine.generator_slots + self.queue.batch)
+        self._decide()
+        while queue.version < self.n_steps:
+            now, what = self._next()
+            if now == inf or self.silent > most:
+                raise StalledError(self._why_stuck(now == inf), None)
+            queue.now = now
+            what()
+            self._decide()
+        return self._trace()
+
+    def _next(self) -> tuple[float, Callable[[], None]]:
+        """The next event."""
+        while self.ends and self.ends[0][1] not in self.queue.running:
+            heappop(self.ends)  # thrown away
+        end = self.ends[0][0] + self.lost if self.ends else inf
+        weights = self.arriving[0][0] if self.arriving else inf
+        coming = (
+            (end, self._finish),
+            (self.busy_until, self._end_step),
+            (weights, self._publish),
+            (self.paused_until if self.paused_until > self.queue.now else inf, lambda: None),
+        )
+        return min(coming, key=lambda event: event[0])
+
+    def _finish(self) -> None:
+        """A sample ends."""
+        _, sample = heappop(self.ends)
+        self._leave(sample, Fate.WAITING)
+        self.silent += 1
+        if self.engine.group > 1:
+            self._close(sample // self.engine.group)
+        else:
+            self.queue.waiting[sample] = None
+
+    def _close(self, group: int) -> None:
+        """A sample of a group has left; the group is handed over when all of them have ended."""
+        self.open_in_group[group] -= 1
+        if not self.open_in_group[group]:
+            del self.open_in_group[group]
+            first = group * self.engine.group
+            for sample in range(first, first + self.engine.group):
+                if self.fate[sample] == Fate.WAITING:
+                    self.queue.waiting[sample] = None
+
+    def _leave(self, sample: int, fate: Fate) -> None:
+        """A sample leaves its slot."""
+        queue = self.queue
+        del queue.running[sample]
+        self.end[sample], self.fate[sample] = queue.now, fate
+        if self.engine.in_flight:
+            self.end_version[sample] = queue.published
+        heappush(self.free, self.slot[sample])
+
+    def _end_step(self) -> None:
+        """A step of the trainer ends; its weights go to the generators."""
+        self.queue.version += 1
+        self.busy_until = inf
+        self.arriving.append((self.queue.now + self.engine.transfer_time, self.queue.version))
+
+    def _publish(self) -> None:
+        """Weights are at the generators, which stand still for a moment."""
+        now, self.queue.published = self.arriving.pop(0)
+        self.published.append(now)
+        self.paused_until = max(now, self.paused_until) + self.engine.pause
+        self.lost += self.engine.pause
+
+    def _decide(self) -> None:
+        """Asks the rule."""
+        queue, rule = self.queue, self.rule
+        if rule.evict is not None:
+            for sample in rule.evict(queue):
+                self._evict(sample)
+        if self.busy_until == inf and queue.version < self.n_steps:
+            members = rule.select(queue)
+            if members is not None:
+                self._train(members)
+        if queue.now >= self.paused_until:
+            while self.free and rule.admit(queue):
+                self._begin()
+
+    def _begin(self) -> None:
+        """A new sample starts."""
+        queue, sample = self.queue, len(self.start)
+        slot, length = heappop(self.free), self.length_of(sample, self)
+        self.start.append(queue.now)
+        self.end.append(nan)
+        self.length.append(length)
+        self.slot.append(slot)
+        self.end_version.append(queue.published)
+        self.fate.append(Fate.RUNNING)
+        queue.start_version.append(queue.published)
+        queue.running[sample] = queue.untrained[sample] = None
+        queue.started += 1
+        if self.engine.group > 1:
+            self.open_in_group.setdefault(sample // self.engine.group, self.engine.group)
+        takes = self.engine.overhead + length * self.token_time[slot]
+        heappush(self.ends, (queue.now - self.lost + takes, sample))
+
+    def _train(self, members: list[int]) -> None:
+        """The trainer begins a step."""
+        queue, number = self.queue, len(self.steps)
+        if len(members) != queue.batch or len(set(members)) != queue.batch:
+            wanted = f"{queue.batch} samples, each once"
+            self._refuse("select", wanted, f"{len(members)} for step {number}")
+        for sample in members:
+            if sample not in queue.waiting:
+                self._refuse("select", "samples that wait", f"{sample} for step {number}")
+            del queue.waiting[sample], queue.untrained[sample]
+            self.fate[sample] = Fate.TRAINED
+        took = self.engine.step_time(sum(self.length[sample] for sample in members))
+        self.steps.append((queue.now, queue.now + took, list(members)))
+        self.busy_until, self.silent = queue.now + took, 0
+
+    def _evict(self, sample: int) -> None:
+        """A sample is thrown away."""
+        queue = self.queue
+        if sample not in queue.untrained:
+            self._refuse("evict", "samples that run or wait", f"{sample} at time {queue.now:g}")
+        del queue.untrained[sample]
+        queue.started -= 1
+        if sample in queue.running:
+            self._leave(sample, Fate.EVICTED)
+            self.silent += 1
+            if self.engine.group > 1:
+                self._close(sample // self.engine.group)
+        self.fate[sample] = Fate.EVICTED
+        queue.waiting.pop(sample, None)
+
+    def _refuse(self, what: str, wanted: str, named: str) -> None:
+        raise ValueError(f"{what} of the rule '{self.rule.name}' must name {wanted}, got {named}")
+
+    def _why_stuck(self, is_silent: bool) -> str:
+        """Why no step will come, with the state of the queue."""
+        queue = self.queue
+        why = "nothing runs and nothing may start"
+        if not is_silent:
+            why = f"{self.silent} samples ended since the last step began"
+        return (
+            f"the rollouts cannot go on at time {queue.now:g} after step {queue.version}: {why};"
+            f" the rule '{self.rule.name}' selects no batch of {queue.batch} out of"
+            f" {len(queue.waiting)} that wait ({len(queue.running)} run, {queue.started} were"
+            f" started, {len(self.free)} of {self.engine.generator_slots} slots are free)"
+        )
+
+    def _trace(self) -> RolloutTrace:
+        engine, members = self.engine, np.array([step[2] for step in self.steps], np.int32)
+        step = np.full(len(self.start), -1, np.int32)
+        step[members] = np.arange(len(members), dtype=np.int32)[:, None]
+        published = np.full(len(members), nan)
+        published[: len(self.published)] = self.published
+        fate, end_version = np.array(self.fate, np.int32), np.array(self.end_version, np.int32)
+        if engine.in_flight:
+            end_version[fate == Fate.RUNNING] = self.queue.published
+        samples = [np.array(column, np.float64) for column in (self.start, self.end, self.length)]
+        slot, start_version = np.array([self.slot, self.queue.start_version], np.int32)
+        times = [np.array([step[which] for step in self.steps]) for which in (0, 1)]
+        columns = *samples, slot, start_version, end_version, step, fate, *times, published, members
+        fields: Any = *columns, engine.generator_slots, engine.group, engine.in_flight
+        return RolloutTrace(*fields)

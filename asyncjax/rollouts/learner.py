@@ -10,22 +10,24 @@ not depend on who is drawn beside it, or when.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from asyncjax.checks import function_of, whole
+from asyncjax.checks import function_of, instance, whole
 from asyncjax.rollouts.advantages import Advantage, leave_one_out
 from asyncjax.rollouts.corrections import Correction, effective_sample_size, none
-from asyncjax.rollouts.replay_plan import Lanes
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
-from asyncjax.simulation.arguments import check_optimizer
+from asyncjax.simulation.arguments import check_optimizer, check_update
 from asyncjax.simulation.rows import read
 
+Server = tuple[Any, Any]  # params, and the optimizer's state
 _PROMPT, _SAMPLE, _STEP = range(3)
+_CORRECTED = ("new", "behaviour", "proximal", "advantage", "length")
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,6 @@ class Learner:
             None: the batch where the trace is made on the way (`rollouts.train`), and in a replay
             the batch, or a half, a quarter, ... of it, where that is less to do.
 
-    Raises:
-        TypeError: A field is of the wrong kind.
-        ValueError: `epochs`, `minibatches` or `width` is out of range.
-
     Example:
         >>> import optax
         >>> from asyncjax import rollouts
@@ -71,20 +69,19 @@ class Learner:
     width: int | None = None
 
     def __post_init__(self) -> None:
+        def keep(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
         check_optimizer("optimizer", self.optimizer)
-        if self.correction is None:
-            object.__setattr__(self, "correction", none())
-        if self.advantage is None:
-            object.__setattr__(self, "advantage", leave_one_out())
+        keep("correction", none() if self.correction is None else self.correction)
+        keep("advantage", leave_one_out() if self.advantage is None else self.advantage)
         for name in ("correction", "step_scale"):
             if getattr(self, name) is not None:
-                words = "new", "behaviour", "proximal", "advantage", "length"
-                function_of(name, getattr(self, name), *words)
+                function_of(name, getattr(self, name), *_CORRECTED)
         function_of("advantage", self.advantage, "rewards", "prompts")
-        for name in ("epochs", "minibatches"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        if self.width is not None:
-            object.__setattr__(self, "width", whole("width", self.width))
+        keep("epochs", whole("epochs", self.epochs))
+        keep("minibatches", whole("minibatches", self.minibatches))
+        keep("width", None if self.width is None else whole("width", self.width))
 
     @property
     def passes(self) -> int:
@@ -92,14 +89,49 @@ class Learner:
         return self.epochs * self.minibatches
 
 
-class Batch(NamedTuple):
-    """What a step is made of, B samples."""
+def learner_of(
+    learner: Any, width: int | None, problem: RolloutProblem, batch: int, opt_state: Any
+) -> tuple[Learner, int | None]:
+    """The learner of a run, also of an optimizer alone, and apart from it the width.
 
-    prompts: Any
-    tokens: jax.Array  # int32[B, T]
-    behaviour: jax.Array  # float[B, T], log-probabilities under the versions that drew them
-    length: jax.Array  # int32[B]
-    advantage: jax.Array  # float[B]
+    So runs of two widths share what is compiled for a step. Refuses what no step can be made with.
+    """
+    words = "a RolloutProblem, such as rollouts.contextual_bandit makes"
+    instance("problem", problem, RolloutProblem, words)
+    if not isinstance(learner, Learner):
+        check_optimizer("learner", learner)
+        learner = Learner(learner)
+    if width is not None and learner.width is not None:
+        raise ValueError(
+            f"width must be None where the learner has one ({learner.width}), got {width!r}"
+        )
+    width = learner.width if width is None else whole("width", width)
+    check_update(learner.optimizer, problem.params, opt_state=opt_state)
+    if batch % learner.minibatches:
+        raise ValueError(
+            f"minibatches must divide the batch of {batch} samples, got {learner.minibatches}"
+        )
+    return replace(learner, width=None), width
+
+
+class Lanes(NamedTuple):
+    """Segments of samples that are drawn together; a lane that is idle has begin = end."""
+
+    slot: Any  # int32[..., L], where the sample waits; the last row is scratch
+    sample: Any  # int32[..., L]
+    begin: Any  # int32[..., L], its first token
+    end: Any  # int32[..., L], behind its last
+
+
+class Step(NamedTuple):
+    """What is known of a step beside its drafts; of all steps [T] before each."""
+
+    number: Any  # int32[]
+    members: Any  # int32[B], its samples
+    group: Any  # int32[], samples of one prompt
+    delay: Any  # int32[], the largest age among them
+    time: Any  # float[], when it ends
+    record: Any  # int32[], row of the records; R: none
 
 
 class StepFigures(NamedTuple):
@@ -110,125 +142,85 @@ class StepFigures(NamedTuple):
     effective: jax.Array  # effective sample size, a share of B, as the step begins
 
 
-class StepExtras(NamedTuple):
-    """What the optimizer is told of a step."""
-
-    delay: Any  # int32[], the largest age in it
-    time: Any  # float[], when it ends
+def _folded(key: jax.Array, what: int, number: Any) -> jax.Array:
+    """The key of a sample, a prompt or a step."""
+    return jax.random.fold_in(jax.random.fold_in(key, what), number)
 
 
-def sample_key(key: jax.Array, sample: Any) -> jax.Array:
-    """The key of a sample."""
-    return jax.random.fold_in(jax.random.fold_in(key, _SAMPLE), sample)
-
-
-def prompt_key(key: jax.Array, prompt: Any) -> jax.Array:
-    """The key of a prompt."""
-    return jax.random.fold_in(jax.random.fold_in(key, _PROMPT), prompt)
-
-
-def empty_rows(problem: RolloutProblem, count: int) -> Draft:
-    """Drafts without tokens, `count` rows."""
-    empty = problem.empty_draft()
-    return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), empty)
-
-
-def draw(
-    problem: RolloutProblem, params: Any, key: jax.Array, group: Any, lanes: Lanes, rows: Draft
-) -> Draft:
+def draw(problem: Any, params: Any, key: Any, group: Any, lanes: Lanes, rows: Draft) -> Draft:
     """Draws a segment of each lane's sample; `rows` [L, ...] are the drafts as they are."""
 
-    def one(sample: Any, begin: Any, end: Any, draft: Draft) -> Draft:
-        prompt = problem.prompt(prompt_key(key, sample // group))
+    def segment(sample: Any, begin: Any, end: Any, draft: Draft) -> Draft:
+        prompt = problem.prompt(_folded(key, _PROMPT, sample // group))
         empty = problem.empty_draft()
         draft = jax.tree.map(lambda new, old: jnp.where(begin == 0, new, old), empty, draft)
-        return problem.extend(params, prompt, draft, begin, end, sample_key(key, sample))
+        return problem.extend(params, prompt, draft, begin, end, _folded(key, _SAMPLE, sample))
 
-    return jax.vmap(one)(lanes.sample, lanes.begin, lanes.end, rows)
+    return jax.vmap(segment)(lanes.sample, lanes.begin, lanes.end, rows)
 
 
 def improve(
-    problem: RolloutProblem,
-    learner: Learner,
-    server: tuple[Any, Any],
-    key: jax.Array,
-    numbers: tuple[Any, Any, Any],
-    rows: Draft,
-    extras: StepExtras,
-) -> tuple[tuple[Any, Any], StepFigures]:
-    """One step of (params, optimizer state).
-
-    `numbers`: the step, its samples int32[B], and how many samples a prompt has; `rows`: their
-    drafts.
-    """
-    step, samples, group = numbers
-    prompt_numbers = samples // group
-    prompts = jax.vmap(lambda number: problem.prompt(prompt_key(key, number)))(prompt_numbers)
+    problem: RolloutProblem, learner: Learner, server: Server, key: Any, step: Step, rows: Draft
+) -> tuple[Server, StepFigures]:
+    """One step, of the drafts of its samples, B rows."""
+    numbers = step.members // step.group
+    prompts = jax.vmap(lambda number: problem.prompt(_folded(key, _PROMPT, number)))(numbers)
     rewards = jax.vmap(problem.reward)(prompts, rows.tokens, rows.length)
-    compare: Any = learner.advantage
-    advantage = compare(rewards, prompt_numbers)
-    batch = Batch(prompts, rows.tokens, rows.log_probs, rows.length, advantage)
-    handed = extras._asdict()
-    handed["key"] = jax.random.fold_in(jax.random.fold_in(key, _STEP), step)
+    advantage = cast(Any, learner.advantage)(rewards, numbers)
+    batch = prompts, rows, advantage
+    extras = {"delay": step.delay, "time": step.time, "key": _folded(key, _STEP, step.number)}
     if learner.passes == 1:
-        server, new = _update(problem, learner, server, batch, None, handed)
+        server, new = _update(problem, learner, server, batch, None, extras)
     else:
         new = _log_probs(problem, server[0], batch)
 
-        def update(number: jax.Array, server: tuple[Any, Any]) -> tuple[Any, Any]:
-            part, proximal = _part((batch, new), number % learner.minibatches, learner)
-            own = {**handed, "key": jax.random.fold_in(handed["key"], number)}
-            return _update(problem, learner, server, part, proximal, own)[0]
+        def update(number: jax.Array, server: Server) -> Server:
+            part, proximal = _part((batch, new), number % learner.minibatches, learner.minibatches)
+            part_key = jax.random.fold_in(extras["key"], number)
+            return _update(problem, learner, server, part, proximal, extras | {"key": part_key})[0]
 
         server = jax.lax.fori_loop(0, learner.passes, update, server)
-    effective = effective_sample_size()(new, batch.behaviour, new, advantage, batch.length)
+    effective = effective_sample_size()(new, rows.log_probs, new, advantage, rows.length)
     length = jnp.mean(rows.length.astype(rewards.dtype))
     return server, StepFigures(-jnp.mean(rewards), length, effective)
 
 
 def _update(
-    problem: RolloutProblem,
-    learner: Learner,
-    server: tuple[Any, Any],
-    batch: Batch,
-    proximal: jax.Array | None,
-    handed: dict[str, Any],
-) -> tuple[tuple[Any, Any], jax.Array]:
-    """One update, and the log-probabilities as it began; proximal is None where it is those."""
-    params, opt_state = server
-    correction: Any = learner.correction
+    problem: Any, learner: Learner, server: Server, batch: Any, proximal: Any, extras: Any
+) -> tuple[Server, jax.Array]:
+    """One update, and the log-probabilities as it began; proximal is None where it is those.
+
+    A batch is its prompts, drafts and advantages.
+    """
+    (params, opt_state), (_, rows, advantage) = server, batch
 
     def others(new: jax.Array) -> tuple[jax.Array, ...]:
         near = jax.lax.stop_gradient(new) if proximal is None else proximal
-        return batch.behaviour, near, batch.advantage, batch.length
+        return rows.log_probs, near, advantage, rows.length
 
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         new = _log_probs(problem, params, batch)
-        return correction(new, *others(new)), new
+        return cast(Any, learner.correction)(new, *others(new)), new
 
     grads, new = jax.grad(loss, has_aux=True)(params)
     optimizer = optax.with_extra_args_support(learner.optimizer)
-    updates, opt_state = optimizer.update(grads, opt_state, params, **handed)
+    updates, opt_state = optimizer.update(grads, opt_state, params, **extras)
     if learner.step_scale is not None:
         scale = learner.step_scale(new, *others(new))
         updates = jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), updates)
     return (optax.apply_updates(params, updates), opt_state), new
 
 
-def _log_probs(problem: RolloutProblem, params: Any, batch: Batch) -> jax.Array:
+def _log_probs(problem: RolloutProblem, params: Any, batch: Any) -> jax.Array:
     """Log-probabilities of all tokens under some policy, float[B, T]."""
-
-    def one(prompt: Any, tokens: jax.Array, length: jax.Array) -> jax.Array:
-        return problem.log_probs(params, prompt, tokens, length)
-
-    return jax.vmap(one)(batch.prompts, batch.tokens, batch.length)
+    prompts, rows, _ = batch
+    return jax.vmap(partial(problem.log_probs, params))(prompts, rows.tokens, rows.length)
 
 
-def _part(of: Any, number: jax.Array, learner: Learner) -> Any:
+def _part(of: Any, number: jax.Array, parts: int) -> Any:
     """The minibatch of that number, in the order of the batch."""
 
     def cut(leaf: jax.Array) -> jax.Array:
-        shape = (learner.minibatches, leaf.shape[0] // learner.minibatches, *leaf.shape[1:])
-        return read(leaf.reshape(shape), number)
+        return read(leaf.reshape(parts, leaf.shape[0] // parts, *leaf.shape[1:]), number)
 
     return jax.tree.map(cut, of)

@@ -8,8 +8,7 @@ In symbols: prompts :math:`q \sim D`, a policy :math:`\pi_x`, a reward r, and
 .. math:: \nabla f(x) = -E \left( r(q, y) - b \right) \nabla \log \pi_x(y | q)
 
 for every b that does not depend on y. What differs from a `Problem` is who makes the data: the
-policy, and perhaps an old one. Which version draws which tokens when is none of a problem's
-business, so samples are made piece by piece.
+policy, and perhaps an old one. Samples are made piece by piece, by whichever version is there.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from asyncjax.checks import instance, one_key, shown, whole, within
 from asyncjax.problems import arrays
 from asyncjax.problems.problem import PyTree, check_model
 
+_STATIC = {"static": True}
+
 
 class Draft(NamedTuple):
     """A sample as far as it is made; places from `length` on hold zeros.
@@ -36,10 +37,22 @@ class Draft(NamedTuple):
         ended: bool[], the end token is drawn, or all T tokens are.
     """
 
-    tokens: jax.Array  # int32[T]
-    log_probs: jax.Array  # float[T], of each token under the version that drew it
-    length: jax.Array  # int32[], tokens so far, the end token included
-    ended: jax.Array  # bool[], the end token is drawn, or all T tokens are
+    tokens: jax.Array
+    log_probs: jax.Array
+    length: jax.Array
+    ended: jax.Array
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function with its first argument; compared by value, so equal ones share a compilation."""
+
+    function: Callable[..., Any]
+    first: Any
+
+    def __call__(self, *rest: Any) -> Any:
+        """Calls the function."""
+        return self.function(self.first, *rest)
 
 
 @jax.tree_util.register_dataclass
@@ -47,9 +60,8 @@ class Draft(NamedTuple):
 class RolloutProblem:
     """What is optimised where a policy makes the data, as a pytree: arrays are leaves.
 
-    The functions are static, take the arrays as an argument and are compared by value, so two
-    problems of the same shapes and settings share one compilation. All are pure and traceable, of
-    one prompt and one sample, with static shapes: a `vmap` makes many.
+    The functions are static and compared by value, so two problems of the same shapes and settings
+    share one compilation. All are pure and traceable, of one prompt and one sample.
 
     Attributes:
         params: The initial policy, any pytree of floating-point arrays.
@@ -68,9 +80,8 @@ class RolloutProblem:
 
     Note:
         Drawing in pieces with the same `params` and key gives the same bits as drawing at once.
-        With new `params` between two pieces, all that the policy computed of the tokens before
-        (keys and values) is computed afresh with the new ones. Frameworks that swap weights in
-        flight differ in this; some go on with what the old weights left in their caches.
+        With new `params`, keys and values of the tokens before are computed afresh; some frameworks
+        that swap weights in flight go on with what the old weights left in their caches.
 
     Example:
         >>> import jax
@@ -86,29 +97,20 @@ class RolloutProblem:
 
     params: PyTree
     data: PyTree
-    prompt_of: Callable[..., PyTree] = field(metadata={"static": True})
-    extend_of: Callable[..., Draft] = field(metadata={"static": True})
-    log_probs_of: Callable[..., jax.Array] = field(metadata={"static": True})
-    reward_of: Callable[..., jax.Array] = field(metadata={"static": True})
-    objective_of: Callable[..., jax.Array] | None = field(default=None, metadata={"static": True})
-    metrics_of: tuple[tuple[str, Callable[..., jax.Array]], ...] = field(
-        default=(), metadata={"static": True}
-    )
-    max_length: int = field(default=1, metadata={"static": True})
+    prompt_of: Callable[..., PyTree] = field(metadata=_STATIC)
+    extend_of: Callable[..., Draft] = field(metadata=_STATIC)
+    log_probs_of: Callable[..., jax.Array] = field(metadata=_STATIC)
+    reward_of: Callable[..., jax.Array] = field(metadata=_STATIC)
+    objective_of: Callable[..., jax.Array] | None = field(default=None, metadata=_STATIC)
+    metrics_of: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), metadata=_STATIC)
+    max_length: int = field(default=1, metadata=_STATIC)
 
     def __post_init__(self) -> None:
         """Refuses a longest length that is no integer of at least 1."""
         whole("max_length", self.max_length)
 
     def prompt(self, key: jax.Array) -> PyTree:
-        """Draws a prompt; its shapes are the same for every key.
-
-        Args:
-            key: A typed key.
-
-        Raises:
-            TypeError: If `key` is no typed key.
-        """
+        """Draws a prompt with a typed key; its shapes are the same for every key."""
         return self.prompt_of(self.data, one_key("key", key))
 
     def empty_draft(self) -> Draft:
@@ -120,22 +122,8 @@ class RolloutProblem:
     ) -> Draft:
         """Draws the tokens at begin <= t < end, unless the sample has ended before.
 
-        Args:
-            params: The policy that draws, a pytree like the problem's.
-            prompt: What `prompt` returned.
-            draft: The sample so far; of length `begin`, or ended.
-            begin: An int32 scalar, 0..T.
-            end: An int32 scalar, 0..T; below `begin` nothing is drawn.
-            key: The sample's typed key, the same for all its pieces.
-
-        Returns:
-            The sample with those tokens and their log-probabilities under `params`.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, `draft` is no `Draft`,
-                `begin` or `end` no integer, or `key` no typed key.
-            ValueError: If `params` or `prompt` has another form, or a number that is not traced is
-                out of range.
+        `draft` is the sample so far, of length `begin` or ended; `begin` and `end` are int32
+        scalars of 0..T; `key` is the sample's, the same for all its pieces.
         """
         check_model(params, self.params)
         self._check_prompt(prompt)
@@ -147,36 +135,14 @@ class RolloutProblem:
         return self.extend_of(self.data, params, prompt, draft, begin, end, key)
 
     def sample(self, params: PyTree, prompt: PyTree, key: jax.Array) -> Draft:
-        """Draws a whole sample: `extend` of an empty draft from 0 to T.
-
-        Args:
-            params: The policy, a pytree like the problem's.
-            prompt: What `prompt` returned.
-            key: The sample's typed key.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, or `key` is no typed key.
-            ValueError: If `params` or `prompt` has another form.
-        """
+        """Draws a whole sample: `extend` of an empty draft from 0 to T."""
         return self.extend(params, prompt, self.empty_draft(), 0, self.max_length, key)
 
     def log_probs(self, params: PyTree, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
-        """Returns the log-probability of each token, given the prompt and the tokens before it.
+        """Returns the log-probability of each token, given those before it, float[T].
 
-        Args:
-            params: The policy, a pytree like the problem's.
-            prompt: What `prompt` returned.
-            tokens: int32[T], a sample's.
-            length: An int32 scalar, 0..T.
-
-        Returns:
-            float[T], 0 from `length` on; differentiable in `params`.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, or `tokens` or `length`
-                holds other than integers.
-            ValueError: If `params`, `prompt` or `tokens` has another form, or `length` is out of
-                range.
+        `tokens` are a sample's, int32[T]; those from `length` on, an int32 scalar, have 0.
+        Differentiable in `params`.
         """
         check_model(params, self.params)
         self._check_prompt(prompt)
@@ -184,17 +150,7 @@ class RolloutProblem:
         return self.log_probs_of(self.data, params, prompt, self._tokens(tokens), length)
 
     def reward(self, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
-        """Returns what a sample is worth, a scalar; higher is better.
-
-        Args:
-            prompt: What `prompt` returned.
-            tokens: int32[T], a sample's.
-            length: An int32 scalar, 0..T.
-
-        Raises:
-            TypeError: If `tokens` or `length` holds other than integers.
-            ValueError: If `prompt` or `tokens` has another form, or `length` is out of range.
-        """
+        """Returns what a sample is worth, a scalar, higher is better; as in `log_probs`."""
         self._check_prompt(prompt)
         self._check_place("length", length)
         return self.reward_of(self.data, prompt, self._tokens(tokens), length)
@@ -203,33 +159,23 @@ class RolloutProblem:
     def objective(self) -> Callable[[PyTree], jax.Array] | None:
         """The function `params -> scalar` that is minimised, or None.
 
-        It is a `jax.tree_util.Partial`: a pytree, so a compiled function may take it as an
-        argument. A policy of another tree is a TypeError, of other shapes a ValueError.
+        It is a pytree, so a compiled function may take it as an argument.
         """
         if self.objective_of is None:
             return None
         leaves, tree = jax.tree.flatten(self.params)
-        shapes = tuple(jnp.shape(leaf) for leaf in leaves)
-        return jax.tree_util.Partial(_OfPolicy(self.objective_of, tree, shapes), self.data)
+        of = self.objective_of, tree, tuple(jnp.shape(leaf) for leaf in leaves)
+        return jax.tree_util.Partial(Bound(_objective, of), self.data)
 
     def metrics(self, params: PyTree) -> dict[str, jax.Array]:
-        """Returns the further scalars of a policy by name; empty where the problem has none.
-
-        Args:
-            params: The policy, a pytree like the problem's.
-
-        Raises:
-            TypeError: If `params` has another tree.
-            ValueError: If it has other shapes.
-        """
+        """Returns the further scalars of a policy by name; empty where the problem has none."""
         check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
 
     def _check_prompt(self, prompt: PyTree) -> None:
         """Refuses what is no prompt by its tree and shapes; nothing is computed."""
         like = jax.eval_shape(self.prompt_of, self.data, jax.eval_shape(jax.random.key, 0))
-        same = jax.tree.structure(prompt) == jax.tree.structure(like)
-        if not same or _shapes(prompt) != _shapes(like):
+        if _form(prompt) != _form(like):
             raise ValueError(
                 f"prompt must be what problem.prompt(key) returns, {like}, got {shown(prompt)}"
             )
@@ -250,43 +196,27 @@ class RolloutProblem:
         return tokens
 
 
-def _shapes(tree: PyTree) -> list[Any]:
-    """Returns the shapes of all leaves; of a leaf that is no array, its type."""
-    return [getattr(leaf, "shape", type(leaf)) for leaf in jax.tree.leaves(tree)]
+def _form(tree: PyTree) -> tuple[Any, list[Any]]:
+    """Returns the structure, and the shapes of all leaves; of a leaf that is no array, its type."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [getattr(leaf, "shape", type(leaf)) for leaf in leaves]
 
 
-@dataclass(frozen=True)
-class _OfPolicy:
-    """An objective that looks at the form of a policy first; equal ones share a compilation."""
-
-    objective_of: Callable[..., jax.Array]
-    tree: Any
-    shapes: tuple[tuple[int, ...], ...]
-
-    def __call__(self, data: PyTree, params: PyTree) -> jax.Array:
-        """Returns the scalar."""
-        leaves = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
-        check_model(params, jax.tree.unflatten(self.tree, leaves))
-        return self.objective_of(data, params)
+def _objective(of: tuple[Any, Any, Any], data: PyTree, params: PyTree) -> jax.Array:
+    """The objective of a policy that is first looked at: `of` is what is asked, and its form."""
+    objective_of, tree, shapes = of
+    leaves = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    check_model(params, jax.tree.unflatten(tree, leaves))
+    return objective_of(data, params)
 
 
 def wide_type(params: PyTree) -> Any:
-    """Returns the type of log-probabilities: the policy's own, float32 where it is narrower.
-
-    Example:
-        >>> wide_type(jnp.ones(2, jnp.bfloat16)).name
-        'float32'
-    """
+    """Returns the type of log-probabilities: the policy's own, float32 where it is narrower."""
     return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
 
 
 def empty_draft(max_length: int, params: PyTree) -> Draft:
-    """Returns a sample without tokens; log-probabilities are of the policy's type.
-
-    Example:
-        >>> empty_draft(3, jnp.ones(2)).tokens.tolist()
-        [0, 0, 0]
-    """
+    """Returns a sample without tokens; log-probabilities are of the policy's type."""
     return Draft(
         tokens=jnp.zeros(max_length, jnp.int32),
         log_probs=jnp.zeros(max_length, wide_type(params)),
@@ -298,15 +228,8 @@ def empty_draft(max_length: int, params: PyTree) -> Draft:
 def placed(draft: Draft, t: Any, token: jax.Array, log_prob: jax.Array, drawn: Any) -> Draft:
     """Returns the draft with a token at place t, if `drawn`; who calls says whether it ends there.
 
-    Args:
-        draft: The sample so far.
-        t: An int32 scalar, 0..T-1.
-        token: int32[], what stands there.
-        log_prob: float[], of it.
-        drawn: bool[]; False leaves the draft as it is.
-
     Example:
-        >>> draft = Draft(jnp.zeros(2, jnp.int32), jnp.zeros(2), jnp.int32(0), jnp.bool_(False))
+        >>> draft = empty_draft(2, jnp.ones(1))
         >>> placed(draft, 0, jnp.int32(7), jnp.float32(-1.0), True).tokens.tolist()
         [7, 0]
     """

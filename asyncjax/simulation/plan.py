@@ -45,7 +45,7 @@ class ReusePlan(NamedTuple):
 class ReplayPlan:
     """How a trace is replayed; `plan` makes it."""
 
-    trace: EventTrace
+    trace: EventTrace  # what is replayed
     gradients: Gradients  # the arrivals that enter an update; with `worker_order` all of them
     waves: Waves  # when each gradient is computed and each update made
     version_slot: np.ndarray  # int64[T + 1], where each version is; -1: nobody reads it

@@ -22,7 +22,7 @@ rule is listed in `registry`.
 | `lead_at_most` | a gate: how far a worker may lead |
 | `Service` | how long the server itself takes |
 | `summarize`, `validate`, `save`, `load` | for any trace |
-| `EventTrace`, `Summary`, `Progress` | what these give |
+| `EventTrace`, `Summary`, `Progress`, `Log` | what these give |
 | `StalledError` | a trace that cannot go on |
 | `Collection`, `Dispatch` | what a rule of one's own is made of |
 """

@@ -30,6 +30,9 @@ from asyncjax.traces.event_trace import Float64, Int32, Reuse
 from asyncjax.traces.validation import check_steps, refuse
 
 
+__all__ = ["Arrivals", "Collection", "Collector", "Timer", "Verdict"]
+
+
 class Verdict(IntEnum):
     """What becomes of a gradient that arrives."""
 
@@ -86,7 +89,7 @@ class Arrivals(NamedTuple):
     time: Float64  # float64[E], time units
     used: NDArray[np.bool_]  # bool[E], not thrown away by `receive`
     steps: NDArray[np.bool_]  # bool[E], the server steps right after it
-    n_workers: int
+    n_workers: int  # n, of the clock
 
     @property
     def version(self) -> Int32:

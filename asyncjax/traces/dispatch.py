@@ -188,6 +188,9 @@ def lead_at_most(bound: float) -> Gate:
     Args:
         bound: Rounds of lead, at least 0; `float("inf")` for no gate.
 
+    Returns:
+        The gate.
+
     Example:
         >>> from asyncjax import clocks, traces
         >>> clock, gate = clocks.constant([1.0, 3.0]), traces.lead_at_most(0)

@@ -13,17 +13,17 @@ from asyncjax.traces.validation import validate
 class Summary(NamedTuple):
     """Figures of a trace; `summarize` makes it."""
 
-    n_workers: int
+    n_workers: int  # also those never heard
     updates: int  # of the server
     used: int  # arrivals whose gradient entered a step
     thrown_away: int  # arrivals whose gradient did not
     cancelled: int  # jobs stopped before delivery
     time: float  # of the last arrival, time units
-    time_per_update: float
+    time_per_update: float  # time units
     arrivals_by_worker: np.ndarray  # int64[n]
     used_by_worker: np.ndarray  # int64[n], those whose gradient entered a step
     delay_mean: float  # over all arrivals, updates
-    delay_max: int
+    delay_max: int  # largest delay of an arrival
     delay_histogram: np.ndarray  # int64[delay_max + 1], arrivals by delay
     # int64[C], updates since each open job's read version; empty if not recorded
     open_ages: np.ndarray

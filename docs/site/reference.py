@@ -166,6 +166,12 @@ def entry(page: Page, name: str, known: dict[str, str]) -> list[str]:
     text = translated(inspect.getdoc(value) or "", linker(known, page.name, own))
     lines = [f".. py:{kind}:: {name}{arguments}{answer if kind == 'function' else ''}", ""]
     lines += _in(text)
+    notes = field_notes(value) if kind == "class" else {}
+    if notes and "Attributes:" not in (inspect.getdoc(value) or ""):
+        told = "\n".join(
+            ["Attributes:", *(f"    {field}: {note}" for field, note in notes.items())]
+        )
+        lines += _in(translated(told, linker(known, page.name, own)))
     if kind == "class":
         lines += _in(members(value, page, known))
     place = source_of(value)
@@ -195,6 +201,25 @@ def source_of(value: Any) -> str:
         return ""
     inside = "/".join(parts[len(parts) - 1 - parts[::-1].index("asyncjax") :])
     return f"`{inside} <{SOURCE}{inside}#L{line}>`__"
+
+
+def field_notes(value: type) -> dict[str, str]:
+    """What the comments beside or above its fields say of a class, by the name of a field."""
+    try:
+        lines = inspect.getsource(value).splitlines()
+    except (OSError, TypeError):
+        return {}
+    notes: dict[str, str] = {}
+    above: list[str] = []
+    for line in lines:
+        if line.strip().startswith("#"):
+            above.append(line.strip("# "))
+            continue
+        found = re.fullmatch(r" {4}(\w+): [^#]*?(?:  # (.*))?", line)
+        if found and (found[2] or above):
+            notes[found[1]] = found[2] or " ".join(above)
+        above = []
+    return notes
 
 
 def members(value: type, page: Page, known: dict[str, str]) -> list[str]:

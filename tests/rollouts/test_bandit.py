@@ -84,27 +84,6 @@ def test_samples_are_as_likely_as_the_policy_says():
         assert np.all(abs(shares - likely) < 5 * (likely * (1 - likely) / len(chosen)) ** 0.5)
 
 
-def test_the_score_has_mean_zero_and_with_rewards_the_gradient():
-    problem, n = table(noise=0.5), 40_000
-    prompts, drafts = many(problem, n)
-
-    def score(prompt, draft):
-        def log_prob(params):
-            return problem.log_probs(params, prompt, draft.tokens, draft.length).sum()
-
-        reward = problem.reward(prompt, draft.tokens, draft.length)
-        return jax.grad(log_prob)(problem.params), reward
-
-    scores, rewards = jax.jit(jax.vmap(score))(prompts, drafts)
-    for factor, mean in (
-        (jnp.ones(n), np.zeros((2, 3))),
-        (rewards, oracle.bandit_slope(SCORES, REWARDS, CHANCES)),
-    ):
-        products = np.asarray(scores * factor[:, None, None])
-        error = products.std(0) / n**0.5
-        assert np.all(abs(products.mean(0) - mean) < 5 * error)
-
-
 def test_a_reward_is_the_mean_and_the_luck_of_the_prompt():
     problem = table(noise=0.5)
     prompt = problem.prompt(KEY)

@@ -18,11 +18,15 @@ FILES = {
 }
 
 
+def written(tmp_path, text):
+    path = tmp_path / "lengths.csv"
+    path.write_text(text)
+    return path
+
+
 @pytest.mark.parametrize("form", FILES)
 def test_lengths_of_every_form(tmp_path, form):
-    path = tmp_path / "lengths.csv"
-    path.write_text(FILES[form])
-    assert command_line.read_lengths(path).tolist() == [3.0, 5.0, 8.0]
+    assert command_line.read_lengths(written(tmp_path, FILES[form])).tolist() == [3.0, 5.0, 8.0]
 
 
 WRONG = {  # options, and how the sentence begins
@@ -38,8 +42,7 @@ WRONG = {  # options, and how the sentence begins
 
 @pytest.mark.parametrize("options", WRONG)
 def test_errors_speak_of_options(tmp_path, capsys, options):
-    path = tmp_path / "lengths.csv"
-    path.write_text("3\n5\n8\n")
+    path = written(tmp_path, "3\n5\n8\n")
     assert command_line.main(["--lengths", str(path), "--alone", "--report", "", *options]) == 2
     assert capsys.readouterr().err.startswith(f"asyncjax.rollouts: {WRONG[options]}")
 
@@ -74,8 +77,7 @@ BAD = {
 
 @pytest.mark.parametrize("words", BAD)
 def test_a_broken_file_is_told(tmp_path, capsys, words):
-    path = tmp_path / "lengths.csv"
-    path.write_text(BAD[words])
+    path = written(tmp_path, BAD[words])
     assert command_line.main(["--lengths", str(path)]) == 2
     said = capsys.readouterr().err
     assert words in said
@@ -83,8 +85,7 @@ def test_a_broken_file_is_told(tmp_path, capsys, words):
 
 
 def test_a_column_may_be_named(tmp_path):
-    path = tmp_path / "lengths.csv"
-    path.write_text("a,b\n1,2\n3,4\n")
+    path = written(tmp_path, "a,b\n1,2\n3,4\n")
     assert command_line.read_lengths(path, "b").tolist() == [2.0, 4.0]
     assert command_line.main(["--lengths", str(tmp_path / "none.csv")]) == 2
 
@@ -101,14 +102,8 @@ def test_the_answer_is_that_of_the_traces(tmp_path, capsys):
     for name in command_line.RULES:
         assert f"\n{name} " in said
     lengths = command_line.read_lengths(path)
-    trace = rollouts.trace(
-        lengths,
-        rollouts.Engine(16, training_time=float(lengths.mean()) * 4 / 16),
-        admission.budget(2),
-        batch=4,
-        n_steps=60,
-        key=jax.random.key(0),
-    )
+    engine, sizes = rollouts.Engine(16, float(lengths.mean()) * 4 / 16), {"batch": 4, "n_steps": 60}
+    trace = rollouts.trace(lengths, engine, admission.budget(2), **sizes, key=jax.random.key(0))
     assert f"the oldest {trace.age.max()}." in said
     document = page.read_text()
     assert str(tmp_path) not in document

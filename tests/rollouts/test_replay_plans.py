@@ -1,14 +1,12 @@
 """Plans of rollouts: who is drawn by whom, in which slot, until when."""
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncjax import rollouts
 from asyncjax.rollouts import admission
-from asyncjax.rollouts.replay_plan import plan_rollouts, rounded
+from asyncjax.rollouts.rollout_runs import plan_rollouts, rounded
 from tests.oracles.rollout_runs import policy_of_token
 from tests.rollouts.chain import trace_of
 
@@ -22,17 +20,22 @@ RULES = (
 )
 
 
-def played(plan, longest):
+def planned(trace, longest, width=None):
+    return plan_rollouts(trace, longest, np.array([trace.n_steps]), width)
+
+
+def played(trace, longest, width):
     """Plays a plan by hand: who drew each token of each trained sample."""
-    program, holder = plan.program, {}
-    drawn = {int(i): [] for i in program.member.ravel()}
-    for version, members in enumerate(program.member):
+    (program, draft_slots), holder = planned(trace, longest, width), {}
+    assert width in (None, program.lanes.begin.shape[1])
+    drawn = {int(i): [] for i in program.steps.members.ravel()}
+    for version, members in enumerate(program.steps.members):
         first, last = program.first_chunk[version : version + 2]
         for chunk in range(first, last):
             seen = set()
             for slot, sample, begin, end in zip(*(c[chunk] for c in program.lanes), strict=True):
                 if begin == end:
-                    assert slot == plan.draft_slots, "an idle lane has no slot"
+                    assert slot == draft_slots, "an idle lane has no slot"
                     continue
                 assert slot not in seen, "two lanes write to one slot"
                 seen.add(slot)
@@ -42,7 +45,7 @@ def played(plan, longest):
                 assert holder[slot] == sample
                 assert len(drawn[sample]) == begin, "a token is left out, or drawn twice"
                 drawn[sample] += [version] * (end - begin)
-        for sample, slot in zip(members, program.member_slot[version], strict=True):
+        for sample, slot in zip(members, program.slots[version], strict=True):
             assert holder.pop(slot) == sample
             assert len(drawn[sample]) == longest
     assert not holder, "what no step trains is not drawn"
@@ -66,46 +69,28 @@ def test_every_token_is_drawn_by_the_version_that_the_trace_says(
     trace = trace_of(
         rule, in_flight=in_flight, group=group, pause=pause, seed=seed, n_steps=20, slots=12
     )
-    plan = plan_rollouts(trace, longest, None, width)
-    drawn = played(plan, longest)
+    drawn = played(trace, longest, width)
     assert sorted(drawn) == np.sort(trace.members.ravel()).tolist()
     for sample, versions in drawn.items():
         assert versions == [policy_of_token(trace, sample, t, longest) for t in range(longest)]
-    assert plan.in_pieces == any(len(set(versions)) > 1 for versions in drawn.values())
-    if width is not None:
-        assert plan.width == width
 
 
 def test_slots_are_as_many_as_samples_that_wait_at_once():
     trace = trace_of(admission.ready_first(), n_steps=60, slots=20)
-    plan = plan_rollouts(trace, 5, None, None)
+    program, draft_slots = planned(trace, 5)
     own = trace.members.ravel()
     turns = np.arange(60)[:, None]
     alive = (trace.start_version[own] <= turns) & (turns <= trace.step[own])
     most = int(alive.sum(1).max())
-    assert np.unique(plan.program.member_slot).size == most
-    assert most <= plan.draft_slots == rounded(most) <= 1.25 * most
+    assert np.unique(program.slots).size == most
+    assert most <= draft_slots == rounded(most) <= 1.25 * most
 
 
 def test_chunks_are_narrower_where_versions_begin_uneven_numbers():
     even = trace_of(admission.synchronous(), batch=8, n_steps=20)
-    assert plan_rollouts(even, 1, None, None).width == 8
+    assert planned(even, 1)[0].lanes.begin.shape[1] == 8
     trace = trace_of(admission.ready_first(), batch=32, n_steps=100, slots=64)
-    plan = plan_rollouts(trace, 1, None, None)
-    assert plan.width == 16
-    lanes = int((plan.program.lanes.end > 0).sum())
-    assert lanes == 3200 > 0.8 * int(plan.program.first_chunk[-1]) * plan.width
-
-
-def test_a_plan_costs_time_in_proportion():
-    trace = rollouts.trace(
-        [1.0, 2.0, 9.0],
-        rollouts.Engine(256, training_time=1.0),
-        admission.budget(2),
-        batch=64,
-        n_steps=1_000,
-        key=jax.random.key(0),
-    )
-    plan = plan_rollouts(trace, 16, 10, None)
-    assert plan.records.tolist() == [*range(10, 1001, 10)]
-    assert int((plan.program.lanes.end > 0).sum()) == 64_000
+    program, _ = planned(trace, 1)
+    assert program.lanes.begin.shape[1] == 16
+    lanes = int((program.lanes.end > 0).sum())
+    assert lanes == 3200 > 0.8 * int(program.first_chunk[-1]) * 16

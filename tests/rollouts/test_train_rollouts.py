@@ -5,10 +5,8 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import problems, rollouts, simulation, traces
-from asyncjax.rollouts import admission, advantages, corrections, rollout_training
-from asyncjax.rollouts.admission import Rule
-from asyncjax.rollouts.generation_loop import Asked
+from asyncjax import rollouts
+from asyncjax.rollouts import admission, advantages, corrections
 from asyncjax.rollouts.rollout_trace import Fate
 from tests.oracles import rollout_runs as twin
 from tests.rollouts.chain import LONGEST, chain, start
@@ -80,32 +78,9 @@ def test_blocks_of_any_width_make_the_same_run(make):
         np.testing.assert_allclose(other.records.loss, run.records.loss, rtol=1e-5, atol=1e-6)
         if width == 4:
             assert same(left(other), left(run))
-
-
-@pytest.mark.slow
-def test_a_learner_has_the_width_of_its_blocks(monkeypatch):
-    """So many samples are drawn at once, by training and by a replay, whose short form it is."""
-    problem, widths = bandit(), []
-    monkeypatch.setattr(rollout_training, "_drawn", _noting(rollout_training._drawn, widths))
-    wide = rollouts.Learner(optax.sgd(0.5), width=3)
-    _, trace = trained(problem, wide, n_steps=2)
-    trained(problem, wide.optimizer, n_steps=2)
-    assert set(widths) == {3, 4}
+    wide = rollouts.Learner(optimizer, width=3)
     replay = rollouts.replay(problem, trace, wide, key=KEY)
-    short = rollouts.replay(problem, trace, wide.optimizer, key=KEY, width=3)
-    assert same(left(replay), left(short))
-    with pytest.raises(ValueError, match="width must be None where the learner has one"):
-        rollouts.replay(problem, trace, wide, key=KEY, width=2)
-
-
-def _noting(drawn, widths):
-    """What draws a block, and notes how wide it is."""
-
-    def noted(*given):
-        widths.append(given[-1])
-        return drawn(*given)
-
-    return noted
+    assert same(left(replay), left(rollouts.replay(problem, trace, optimizer, key=KEY, width=3)))
 
 
 @pytest.mark.slow
@@ -129,22 +104,6 @@ def test_a_policy_that_learns_to_be_long_makes_its_generators_slower():
     assert run.records.length[-20:].mean() > run.records.length[:5].mean() + 1.0
 
 
-def test_what_cannot_go_on_is_told():
-    stuck = Rule("none", lambda queue: queue.started < 9, lambda queue: None)
-    with pytest.raises(traces.StalledError, match="the rollouts cannot go on"):
-        trained(bandit(), optax.sgd(0.1), stuck)
-    with pytest.raises(TypeError, match="problem must be a RolloutProblem"):
-        trained(problems.quadratic([[1.0]], [[1.0]]), optax.sgd(0.1))
-    with pytest.raises(ValueError, match="minibatches must divide the batch of 4 samples, got 8"):
-        trained(bandit(), rollouts.Learner(optax.sgd(0.1), minibatches=8))
-    with pytest.raises(ValueError, match="in_flight of the engine must be False"):
-        trained(bandit(), optax.sgd(0.1), engine={"in_flight": True})
-    for name, value in (("checkpoint", "run.npz"), ("memory_limit", 10), ("specs", ())):
-        how = simulation.Execution(**{name: value})
-        with pytest.raises(ValueError, match=f"{name} of the execution must be None"):
-            trained(bandit(), optax.sgd(0.1), execution=how)
-
-
 @pytest.mark.slow
 def test_a_transformer_too_gives_the_same_bits_at_age_0_and_when_replayed():
     """Products of matrices included: whole blocks, so the lanes are the same."""
@@ -157,20 +116,3 @@ def test_a_transformer_too_gives_the_same_bits_at_age_0_and_when_replayed():
     assert same(left(run), left(replay))
     plain = plain_loop(problem, optimizer, KEY, 6, 4)
     assert same((run.params, run.opt_state), plain)
-
-
-def test_lengths_that_are_asked_for_make_the_trace_of_those_that_are_given():
-    """Each sample is asked for once, when it begins, with the steps that made its version."""
-    asked = []
-
-    def length(sample, loop):
-        asked.append((sample, loop.queue.published, len(loop.steps)))
-        return 1.0 if sample % 2 else 4.0
-
-    engine = rollouts.Engine(6, training_time=2.0, transfer_time=0.5)
-    trace = rollouts.trace(Asked(length), engine, admission.budget(1), batch=3, n_steps=12)
-    assert [one for one, _, _ in asked] == list(range(len(trace.start)))
-    assert [version for _, version, _ in asked] == trace.start_version.tolist()
-    assert all(version <= steps for _, version, steps in asked)
-    np.testing.assert_array_equal(trace.length, np.where(np.arange(len(asked)) % 2, 1.0, 4.0))
-    np.testing.assert_array_equal((trace.end - trace.start)[:3], trace.length[:3])

@@ -88,7 +88,7 @@ def test_what_is_no_code_is_not_counted():
     ("file", "place"),
     [
         ("asyncjax/traces/server.py", "traces"),
-        ("asyncjax/rollouts/rollout_replay.py", "rollouts"),
+        ("asyncjax/rollouts/rollout_runs.py", "rollouts"),
         ("asyncjax/checks.py", "ground"),
         ("experiments/compare.py", "experiments"),
     ],
