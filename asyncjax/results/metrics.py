@@ -19,38 +19,23 @@ from asyncjax.results.arguments import door, numbers
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Median and quartiles of a set of samples, and how many of the samples were finite.
+    """Median and quartiles of a set of samples, and how many of the samples were finite."""
 
-    Attributes:
-        median: float64[...].
-        low: float64[...], lower quartile.
-        high: float64[...], upper quartile.
-        reached: float64[...], share of finite samples, 0 to 1.
-    """
-
-    median: Any
-    low: Any
-    high: Any
-    reached: Any
+    median: Any  # float64[...]
+    low: Any  # float64[...], lower quartile
+    high: Any  # float64[...], upper quartile
+    reached: Any  # float64[...], share of finite samples, 0 to 1
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One named curve with a band around it; a plain line when low and high equal the median.
+    """One named curve with a band around it; a plain line when low and high equal the median."""
 
-    Attributes:
-        name: Name of the method, for the legend.
-        x: float[R].
-        median: float[R].
-        low: float[R], lower edge of the band.
-        high: float[R], upper edge of the band.
-    """
-
-    name: str
-    x: ArrayLike
-    median: ArrayLike
-    low: ArrayLike
-    high: ArrayLike
+    name: str  # name of the method, for the legend
+    x: ArrayLike  # float[R]
+    median: ArrayLike  # float[R]
+    low: ArrayLike  # float[R], lower edge of the band
+    high: ArrayLike  # float[R], upper edge of the band
 
     def __post_init__(self) -> None:
         door(vars(self))

@@ -37,19 +37,13 @@ _PAGE = Path(__file__).with_name("report.html")  # its skeleton and its styles
 
 @dataclass(frozen=True, eq=False)
 class Illustration:
-    """A figure with the text below it and the text that stands for it.
+    """A figure with the text below it and the text that stands for it."""
 
-    Attributes:
-        figure: A figure of matplotlib, or the bytes of a PNG file.
-        caption: The text below it.
-        alt: For those who cannot see the picture; empty: the caption.
-        narrow: The same for a page narrower than 720 pixels, such as panels below one another;
-            None: `figure` is shown there too.
-    """
-
-    figure: Figure | bytes
-    caption: str
-    alt: str = ""
+    figure: Figure | bytes  # a figure of matplotlib, or the bytes of a PNG file
+    caption: str  # the text below it
+    alt: str = ""  # for those who cannot see the picture; empty: the caption
+    # the same for a page narrower than 720 pixels, such as panels below one another; None:
+    # `figure` is shown there too
     narrow: Figure | bytes | None = None
 
     def __post_init__(self) -> None:
@@ -65,21 +59,13 @@ class Illustration:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a report: a heading, its answer, its text, then its figures, then its tables.
+    """A part of a report: a heading, its answer, its text, then its figures, then its tables."""
 
-    Attributes:
-        title: The heading.
-        text: Paragraphs, with a blank line between them.
-        figures: Illustrations, below the text.
-        tables: Tables (`results.Table`), below the figures.
-        verdict: The answer in words, in larger letters right below the heading; empty: none.
-    """
-
-    title: str
-    text: str
-    figures: Sequence[Illustration] = ()
-    tables: Sequence[Table] = ()
-    verdict: str = ""
+    title: str  # the heading
+    text: str  # paragraphs, with a blank line between them
+    figures: Sequence[Illustration] = ()  # illustrations, below the text
+    tables: Sequence[Table] = ()  # tables (`results.Table`), below the figures
+    verdict: str = ""  # the answer in words, in larger letters right below the heading; empty: none
 
     def __post_init__(self) -> None:
         pictures = (Illustration, "illustrations (report.Illustration)")

@@ -26,27 +26,17 @@ SMALLEST = 1e-3  # a first loss nearer to 0 counts as so large
 
 
 class Records(NamedTuple):
-    """State after some of the updates, R records; under vmap, device columns have leading axes.
+    """State after some of the updates, R records; under vmap, device columns have leading axes."""
 
-    Attributes:
-        version: int32[R], updates made.
-        time: float64[R], time units, when that update was made.
-        delay: int32[R], delay of that update, the largest of its gradients.
-        used: int64[R], gradients used so far.
-        computed: int64[R], gradients used, thrown away or cancelled so far.
-        loss: float[R], the objective; without one, the weighted mean loss of the update's jobs.
-        finite: bool[R], every parameter is finite.
-        metrics: float[R] each, by name.
-    """
-
-    version: Array
-    time: Array
-    delay: Array
-    used: Array
-    computed: Array
+    version: Array  # int32[R], updates made
+    time: Array  # float64[R], time units, when that update was made
+    delay: Array  # int32[R], delay of that update, the largest of its gradients
+    used: Array  # int64[R], gradients used so far
+    computed: Array  # int64[R], gradients used, thrown away or cancelled so far
+    # float[R], the objective; without one, the weighted mean loss of the update's jobs
     loss: jax.Array
-    finite: jax.Array
-    metrics: dict[str, jax.Array]
+    finite: jax.Array  # bool[R], every parameter is finite
+    metrics: dict[str, jax.Array]  # float[R] each, by name
 
     def to_frame(self) -> Any:
         """The records as a pandas table: see `Run.to_frame`."""
@@ -57,44 +47,25 @@ class PolicyRecords(NamedTuple):
     """State after some of the updates of a policy.
 
     R records, all on the device. Costs are sums from the start.
-
-    Attributes:
-        version: int32[R], updates made.
-        time: float[R], time units, when that update was made.
-        delay: int32[R], 0.
-        used: int32[R], answers used.
-        computed: int32[R], jobs handed out: used or cancelled.
-        loss: float[R], as in `Records`.
-        finite: bool[R], every parameter is finite.
-        metrics: float[R] each, by name.
-        k: int32[R], answers awaited in that update.
-        load: float[R], samples asked of each worker in that update.
-        stage: int32[R], of the policy in that update.
-        samples_assigned: float[R], asked of all workers.
-        samples_used: float[R], in answers that were used.
-        samples_done: float[R], gradients computed, those of cancelled jobs pro rata.
-        uplinks: int32[R], answers sent to the server.
-        broadcasts: int32[R], models sent to workers.
-        out_of_range: int32[R], updates whose k, load or crew could not be as chosen.
     """
 
-    version: Array
-    time: jax.Array
-    delay: Array
-    used: jax.Array
-    computed: jax.Array
-    loss: jax.Array
-    finite: jax.Array
-    metrics: dict[str, jax.Array]
-    k: jax.Array
-    load: jax.Array
-    stage: jax.Array
-    samples_assigned: jax.Array
-    samples_used: jax.Array
-    samples_done: jax.Array
-    uplinks: jax.Array
-    broadcasts: jax.Array
-    out_of_range: jax.Array
+    version: Array  # int32[R], updates made
+    time: jax.Array  # float[R], time units, when that update was made
+    delay: Array  # int32[R], 0
+    used: jax.Array  # int32[R], answers used
+    computed: jax.Array  # int32[R], jobs handed out: used or cancelled
+    loss: jax.Array  # float[R], as in `Records`
+    finite: jax.Array  # bool[R], every parameter is finite
+    metrics: dict[str, jax.Array]  # float[R] each, by name
+    k: jax.Array  # int32[R], answers awaited in that update
+    load: jax.Array  # float[R], samples asked of each worker in that update
+    stage: jax.Array  # int32[R], of the policy in that update
+    samples_assigned: jax.Array  # float[R], asked of all workers
+    samples_used: jax.Array  # float[R], in answers that were used
+    samples_done: jax.Array  # float[R], gradients computed, those of cancelled jobs pro rata
+    uplinks: jax.Array  # int32[R], answers sent to the server
+    broadcasts: jax.Array  # int32[R], models sent to workers
+    out_of_range: jax.Array  # int32[R], updates whose k, load or crew could not be as chosen
 
     def to_frame(self) -> Any:
         """The records as a pandas table: see `Run.to_frame`."""
@@ -102,25 +73,15 @@ class PolicyRecords(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What a trace costs.
+    """What a trace costs."""
 
-    Attributes:
-        gradients_used: Gradients that entered an update.
-        gradients_thrown_away: Gradients that arrived and did not.
-        gradients_cancelled: Jobs that were stopped or lost before they arrived.
-        uplinks: Gradients sent to the server.
-        broadcasts: Models sent to workers: jobs handed out.
-        utilisation: Busy time / (workers * time); NaN if the trace has no starts.
-        live_versions: Models kept at once, at most.
-    """
-
-    gradients_used: int
-    gradients_thrown_away: int
-    gradients_cancelled: int
-    uplinks: int
-    broadcasts: int
-    utilisation: float
-    live_versions: int
+    gradients_used: int  # gradients that entered an update
+    gradients_thrown_away: int  # gradients that arrived and did not
+    gradients_cancelled: int  # jobs that were stopped or lost before they arrived
+    uplinks: int  # gradients sent to the server
+    broadcasts: int  # models sent to workers: jobs handed out
+    utilisation: float  # busy time / (workers * time); NaN if the trace has no starts
+    live_versions: int  # models kept at once, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,58 +89,44 @@ class Source:
     """Where a run comes from: one entry a trace.
 
     Compared by identity, so that it can ride along in a pytree.
-
-    Attributes:
-        traces: The traces, one a run of different traces.
-        costs: What each of them costs.
-        timing: Beside the trace of a live run, when arrivals were handled (see `live.timing`); else
-            None.
-        worker_events: How often workers of a live run were lost, came back, or waited for a place
-            (`live.WorkerEvents`); else None.
     """
 
-    traces: tuple[EventTrace, ...]
-    costs: tuple[Costs, ...]
+    traces: tuple[EventTrace, ...]  # the traces, one a run of different traces
+    costs: tuple[Costs, ...]  # what each of them costs
+    # beside the trace of a live run, when arrivals were handled (see `live.timing`); else None
     timing: Any = None
+    # how often workers of a live run were lost, came back, or waited for a place
+    # (`live.WorkerEvents`); else None
     worker_events: Any = None
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
 class Run:
-    """Outcome of a simulation.
+    """Outcome of a simulation."""
 
-    Attributes:
-        params: The final model.
-        opt_state: The final optimizer state.
-        records: The curve: `Records`, or `PolicyRecords` where `run_policy` made the run.
-        source: Traces and costs; use the properties.
-        order_state: The final state of the example order, where `run_epochs` made the run, or
-            `replay` with an order that learns; else None.
-        rounds: Who answered when, where `run_policy` made the run; its trace is made from them.
-        policy_state: The final state of the policy, likewise.
-        arrival_state: The final state of the transformation of arrivals, where `replay` or `sweep`
-            was given one.
-        worker_states: What the workers keep after their last job that arrived, a row a worker along
-            the first axis ([S, G, n, ...] of a sweep), where they keep a state from job to job
-            (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it
-            with its workers.
-        failed: int32[..., 2], worker and job of the first gradient that entered an update and was
-            not finite, or its loss; -1: none. Leaves of over 16,384 entries are not looked at in
-            compiled loops. None where `run_policy` or `run_epochs` made the run,
-            and after a live run without such a gradient. Not looked for (-1) in a replay over a
-            mesh, and by a live run in what arrived before it was resumed.
-    """
-
-    params: Any
-    opt_state: Any
-    records: Any
-    source: Source = field(metadata={"static": True})
+    params: Any  # the final model
+    opt_state: Any  # the final optimizer state
+    records: Any  # the curve: `Records`, or `PolicyRecords` where `run_policy` made the run
+    source: Source = field(metadata={"static": True})  # traces and costs; use the properties
+    # the final state of the example order, where `run_epochs` made the run, or `replay` with an
+    # order that learns; else None
     order_state: Any = None
+    # who answered when, where `run_policy` made the run; its trace is made from them
     rounds: Rounds | None = None
-    policy_state: Any = None
+    policy_state: Any = None  # the final state of the policy, likewise
+    # the final state of the transformation of arrivals, where `replay` or `sweep` was given one
     arrival_state: Any = None
+    # what the workers keep after their last job that arrived, a row a worker along the first axis
+    # ([S, G, n, ...] of a sweep), where they keep a state from job to job
+    # (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it with
+    # its workers
     worker_states: Any = None
+    # int32[..., 2], worker and job of the first gradient that entered an update and was not
+    # finite, or its loss; -1: none. Leaves of over 16,384 entries are not looked at in compiled
+    # loops. None where `run_policy` or `run_epochs` made the run, and after a live run without
+    # such a gradient. Not looked for (-1) in a replay over a mesh, and by a live run in what
+    # arrived before it was resumed
     failed: Any = None
 
     def __repr__(self) -> str:

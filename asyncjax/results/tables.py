@@ -107,19 +107,12 @@ def _run(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading, the unit of its cells and how a cell is written.
+    """One column: its heading, the unit of its cells and how a cell is written."""
 
-    Attributes:
-        heading: What stands above it.
-        unit: Unit of its cells, shown in brackets; empty: none.
-        format: `value -> text` of a cell; default `format_cell`.
-        right: Numbers to the right, names to the left.
-    """
-
-    heading: str
-    unit: str = ""
-    format: Callable[[Any], str] = format_cell
-    right: bool = True
+    heading: str  # what stands above it
+    unit: str = ""  # unit of its cells, shown in brackets; empty: none
+    format: Callable[[Any], str] = format_cell  # `value -> text` of a cell; default `format_cell`
+    right: bool = True  # numbers to the right, names to the left
 
     def __post_init__(self) -> None:
         door(vars(self))
@@ -135,11 +128,6 @@ class Column:
 class Table:
     """Columns and rows; a row has one value a column.
 
-    Attributes:
-        columns: The columns, from left to right.
-        rows: One value a column each.
-        caption: Text above the table; empty: none.
-
     Example:
         >>> columns = (Column("method", right=False), Column("time", "s"))
         >>> print(as_text(Table(columns, (("sgd", 1234.5), ("late", float("inf"))))))
@@ -149,9 +137,9 @@ class Table:
         late    not reached
     """
 
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Any]]
-    caption: str = ""
+    columns: Sequence[Column]  # the columns, from left to right
+    rows: Sequence[Sequence[Any]]  # one value a column each
+    caption: str = ""  # text above the table; empty: none
 
     def __post_init__(self) -> None:
         door(vars(self), columns=(Column, "columns (results.Column)"), rows=(Collection, "rows"))

@@ -49,17 +49,11 @@ _PANEL = 3.6  # inches that a panel is wide where several stand side by side
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The curves of one panel and what they are drawn against.
+    """The curves of one panel and what they are drawn against."""
 
-    Attributes:
-        x_label: Label of the axis, with its unit.
-        series: The curves.
-        log_x: Whether the axis is logarithmic.
-    """
-
-    x_label: str
-    series: Sequence[Series]
-    log_x: bool = False
+    x_label: str  # label of the axis, with its unit
+    series: Sequence[Series]  # the curves
+    log_x: bool = False  # whether the axis is logarithmic
 
     def __post_init__(self) -> None:
         door(vars(self), series=(Series, "curves (plots.Series)"))

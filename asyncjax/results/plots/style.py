@@ -63,15 +63,10 @@ _SETTINGS = Path(__file__).with_name("asyncjax.mplstyle")
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How one method is drawn in every plot.
+    """How one method is drawn in every plot."""
 
-    Attributes:
-        colour: A matplotlib colour.
-        dash: A matplotlib line style.
-    """
-
-    colour: str
-    dash: Any
+    colour: str  # a matplotlib colour
+    dash: Any  # a matplotlib line style
 
     def __post_init__(self) -> None:
         door(vars(self))
