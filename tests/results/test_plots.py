@@ -338,7 +338,7 @@ def test_settings_that_all_failed_are_crosses(log_y):
 
 
 @pytest.mark.slow
-def test_a_run_of_one_record_is_drawn():
+def test_a_run_of_one_record_is_drawn_and_a_run_is_no_trace():
     problem = problems.least_squares(np.eye(3), [1.0, 2.0, 3.0], n_workers=3)
     trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=1)
     run = simulation.replay(problem, trace, optax.sgd(0.1), record_every=1)
@@ -347,6 +347,8 @@ def test_a_run_of_one_record_is_drawn():
     line = plots.Series("a", run.records.time, loss, loss, loss)
     assert draws(plots.curves([line], x_label="time", y_label="loss", log_y=True))
     assert draws(plots.timeline(run.trace, until=1.0))
+    with pytest.raises(TypeError, match=r"trace must be a trace .*, take run\.trace, got Run\("):
+        plots.timeline(run, until=1.0)
 
 
 WORKERS = np.array([[[1, 0], [2, 2], [0, 0]], [[0, 0], [0, 0], [3, 0]], [[0, 0]] * 3])
