@@ -13,15 +13,16 @@
 
 from asyncjax.results import plots, report
 from asyncjax.results.metrics import (
+    Series,
     Spread,
     at_grid_edge,
     best_on_grid,
     median_and_spread,
     resample,
+    series_over_seeds,
     time_to_target,
 )
 from asyncjax.results.run import Costs, PolicyRecords, Records, Run, Source
-from asyncjax.results.series import Series, series_over_seeds
 from asyncjax.results.tables import Column, Table, as_html, as_markdown, as_text
 
 __all__ = [

@@ -1,130 +1,80 @@
-"""How the room reads what is no single number: arrays, texts, names, lists of things."""
+"""How the room reads its arguments: a name means the same in every function."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import real, shown
+from asyncjax.checks import flag, real, shown
 
-T = TypeVar("T")
+_TEXTS = (
+    *("name", "title", "heading", "caption", "alt", "text", "verdict", "summary", "command"),
+    *("document", "unit", "x_label", "y_label", "colour"),
+)
+_FLAGS = ("right", "log_x", "log_y", "doubling", "smaller_is_better")
+_MAPPINGS = dict(delays="delays", scores="scores", styles="styles", chosen="places of step sizes")
 
 
-def numbers(name: str, value: Any) -> np.ndarray:
-    """Reads an array of real numbers as float64; NaN and infinity are numbers here.
-
-    Example:
-        >>> numbers("values", [[1, 2], [3]])
-        Traceback (most recent call last):
-        ...
-        TypeError: values must be an array of real numbers, got [[1, 2], [3]]
-    """
+def numbers(name: str, value: Any, *, integer: bool = False) -> np.ndarray:
+    """Reads an array of real numbers as float64, NaN and infinity too, or of integers as int64."""
+    kind = "integers" if integer else "real numbers"
     if isinstance(value, Tracer):
-        raise TypeError(f"{name} must be a concrete array of real numbers, got a traced value")
-    wanted = f"{name} must be an array of real numbers"
+        raise TypeError(f"{name} must be a concrete array of {kind}, got a traced value")
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{wanted}, got {shown(value)}") from error
-    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
-        raise TypeError(f"{wanted}, got {shown(value)}")
-    return array.astype(np.float64)
+    except (TypeError, ValueError):  # ragged
+        array = np.array(None)
+    fits = any(jnp.issubdtype(array.dtype, allowed) for allowed in (jnp.integer, jnp.floating))
+    if fits and integer:
+        fits = bool((np.isfinite(array) & (array == np.floor(array))).all())
+    if not fits:
+        raise TypeError(f"{name} must be an array of {kind}, got {shown(value)}")
+    return array.astype(np.int64 if integer else np.float64)
 
 
-def whole_numbers(name: str, value: Any) -> np.ndarray:
-    """Reads an array of integers, or of floats that are.
-
-    Example:
-        >>> whole_numbers("delays", [0.5])
-        Traceback (most recent call last):
-        ...
-        TypeError: delays must be an array of integers, got [0.5]
-    """
-    array = numbers(name, value)
-    if (np.isfinite(array) & (array == np.floor(array))).all():
-        return np.asarray(value).astype(np.int64)
-    raise TypeError(f"{name} must be an array of integers, got {shown(value)}")
-
-
-def text(name: str, value: Any) -> str:
-    """Reads a text.
-
-    Example:
-        >>> text("title", 3)
-        Traceback (most recent call last):
-        ...
-        TypeError: title must be a text, got 3
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, got {shown(value)}")
-    return value
+def door(arguments: Mapping[str, Any], **lists: tuple[type, str]) -> None:
+    """Refuses arguments of the wrong kind; `lists`: of what class the entries are, in words."""
+    lists = {"names": (str, "texts"), **lists}
+    for name, value in arguments.items():
+        if name in _TEXTS and not isinstance(value, str):
+            raise TypeError(f"{name} must be a text, got {shown(value)}")
+        if name in _FLAGS:
+            flag(name, value)
+        elif name in lists:
+            _several(name, value, *lists[name])
+        elif name in _MAPPINGS and (value is not None or name in ("delays", "scores")):
+            _by_name(name, value, _MAPPINGS[name])
+        elif name == "y_range" and value is not None:
+            ends = numbers(name, value)
+            if ends.shape != (2,) or not np.isfinite(ends).all() or not ends[0] < ends[1]:
+                allowed = "(lowest, highest) with lowest < highest"
+                raise ValueError(f"{name} must be {allowed}, got {shown(value)}")
+        elif name == "target" and value is not None:
+            real(name, value)
+    for name in ("y_range", "target"):
+        value = arguments.get(name)
+        if value is not None and arguments["log_y"] and np.min(value) <= 0:
+            raise ValueError(f"{name} must be positive where log_y is True, got {value}")
 
 
-def several(name: str, value: Any, kind: type[T], words: str) -> list[T]:
-    """Reads a list of things of one kind, which `words` names.
-
-    Example:
-        >>> several("names", ["sgd", 1], str, "texts")
-        Traceback (most recent call last):
-        ...
-        TypeError: names[1] must be one of the texts, got 1
-    """
+def _several(name: str, value: Any, kind: type, words: str) -> None:
+    """Refuses what is no list of things of one kind."""
     no_list = isinstance(value, str | bytes | Mapping | set | frozenset)
     if no_list or not isinstance(value, Collection) or getattr(value, "shape", None) == ():
         raise TypeError(f"{name} must be a list of {words}, got {shown(value)}")
-    for index, one in enumerate(value):
-        if not isinstance(one, kind):
-            raise TypeError(f"{name}[{index}] must be one of the {words}, got {shown(one)}")
-    return list(value)
+    for index, entry in enumerate(value):
+        if not isinstance(entry, kind):
+            raise TypeError(f"{name}[{index}] must be one of the {words}, got {shown(entry)}")
 
 
-def by_name(name: str, value: Any, words: str) -> dict[str, Any]:
-    """Reads a mapping from names of methods.
-
-    Example:
-        >>> by_name("delays", {1: [0, 2]}, "delays")
-        Traceback (most recent call last):
-        ...
-        TypeError: delays must map texts to delays, got the name 1
-    """
+def _by_name(name: str, value: Any, words: str) -> None:
+    """Refuses what is no mapping from names of methods."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must map names to {words}, got {shown(value)}")
     for key in value:
         if not isinstance(key, str):
             raise TypeError(f"{name} must map texts to {words}, got the name {shown(key)}")
-    return dict(value)
-
-
-def span(name: str, value: Any) -> tuple[float, float] | None:
-    """Reads a lowest and a highest value, or None.
-
-    Example:
-        >>> span("y_range", (2.0, 1.0))
-        Traceback (most recent call last):
-        ...
-        ValueError: y_range must be (lowest, highest) with lowest < highest, got (2.0, 1.0)
-    """
-    if value is None:
-        return None
-    ends = numbers(name, value)
-    if ends.shape != (2,) or not np.isfinite(ends).all() or not ends[0] < ends[1]:
-        raise ValueError(
-            f"{name} must be (lowest, highest) with lowest < highest, got {shown(value)}"
-        )
-    return float(ends[0]), float(ends[1])
-
-
-def goal(name: str, value: Any) -> float | None:
-    """Reads a finite number, or None.
-
-    Example:
-        >>> goal("target", float("nan"))
-        Traceback (most recent call last):
-        ...
-        ValueError: target must be finite, got nan
-    """
-    return None if value is None else real(name, value)

@@ -1,12 +1,8 @@
 """Numbers that compare runs: when a target is reached, medians over seeds, the best setting.
 
-Time to target, for records at `x_1 <= x_2 <= ...` with values `v_1, v_2, ...` and target `c`:
-`x_i` for the smallest `i` with `v_i <= c`, and infinity when there is none. A method that
-never reaches the target therefore keeps its place in a comparison, as infinitely slow, and
-medians over seeds count it so. A noisy loss may cross the target early by luck and leave it again;
-with `stays` it is the smallest `i` with `v_j <= c` for all `j >= i`.
-
-Everything here is plain NumPy on the host, in float64.
+A method that never reaches a target keeps its rank in a comparison, as infinitely slow, and medians
+over seeds count it so. A noisy loss may cross the target early by luck and leave it again: see
+`stays`. Everything here is plain NumPy on the host, in float64.
 """
 
 from __future__ import annotations
@@ -18,24 +14,38 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from asyncjax.checks import flag, real, whole
-from asyncjax.results.arguments import numbers
+from asyncjax.results.arguments import door, numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Median and quartiles of a set of samples, and how many of the samples were finite.
-
-    Attributes:
-        median: float64[...].
-        low: float64[...], lower quartile.
-        high: float64[...], upper quartile.
-        reached: float64[...], share of finite samples, 0 to 1.
-    """
+    """Median and quartiles of a set of samples, and how many of the samples were finite."""
 
     median: Any  # float64[...]
     low: Any  # float64[...], lower quartile
     high: Any  # float64[...], upper quartile
     reached: Any  # float64[...], share of finite samples, 0 to 1
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One named curve with a band around it; a plain line when low and high equal the median."""
+
+    name: str  # name of the method, for the legend
+    x: ArrayLike  # float[R]
+    median: ArrayLike  # float[R]
+    low: ArrayLike  # float[R], lower edge of the band
+    high: ArrayLike  # float[R], upper edge of the band
+
+    def __post_init__(self) -> None:
+        door(vars(self))
+        fields = ("x", "median", "low", "high")
+        shapes = {field: numbers(field, getattr(self, field)).shape for field in fields}
+        if len(shapes["x"]) != 1 or len(set(shapes.values())) != 1:
+            raise ValueError(
+                f"series {self.name!r} has shapes {shapes}; all four must be one-dimensional "
+                "and of one length"
+            )
 
 
 def time_to_target(
@@ -60,24 +70,15 @@ def time_to_target(
         above: Reached means at or above the target (an accuracy) instead of at or below (a loss).
         interpolate: Place the crossing between two records by a straight line instead of at the
             later record. Only where the record before the crossing is finite.
-        stays: Count the crossing after which every later record is at the target too, instead of
-            the first one. A NaN value counts as above the target; records whose axis is NaN are
-            left out, so put NaN there to end a run early.
+        stays: Count the crossing after which every later record is at the target too. NaN counts
+            as missed; records whose axis is NaN are left out, so put NaN there to end a run early.
 
     Returns:
         float64 `[...]` in the unit of the axis, infinity where the target is never reached.
 
-    Raises:
-        TypeError: If an argument is not made of real numbers, or a flag is neither True nor False.
-        ValueError: If the target is NaN, the shapes do not fit or the axis decreases.
-
     Example:
-        >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 1.5))
-        2.0
         >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 1.5, interpolate=True))
         1.5
-        >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 0.5))
-        inf
         >>> float(time_to_target([0.0, 1.0, 2.0, 3.0], [4.0, 1.0, 2.0, 1.0], 1.5, stays=True))
         3.0
     """
@@ -123,16 +124,10 @@ def median_and_spread(samples: ArrayLike, *, smaller_is_better: bool = True) -> 
     Returns:
         A `Spread` of arrays `[...]`; `reached` is the share of finite samples.
 
-    Raises:
-        TypeError: If the samples are not real numbers, or the flag is neither True nor False.
-        ValueError: If there is no sample.
-
     Example:
         >>> spread = median_and_spread([3.0, 1.0, float("inf")])
         >>> float(spread.median), float(spread.low), float(spread.high)
         (3.0, 2.0, inf)
-        >>> round(float(spread.reached), 3)
-        0.667
     """
     data = numbers("samples", samples)
     if data.ndim == 0 or data.shape[-1] == 0:
@@ -154,22 +149,14 @@ def resample(
             NaN here are left out, so seeds with fewer records may be padded.
         values: `[S, R]`: what was recorded.
         grid: `[G]`: the common points, in the unit of the axis.
-        stepwise: Hold the last record until the next (a loss that changes at updates) instead of a
-            straight line between records.
+        stepwise: Hold the last record until the next instead of a straight line between records.
 
     Returns:
         float64 `[S, G]`; NaN outside the range that a seed covers.
 
-    Raises:
-        TypeError: If an argument is not made of real numbers, or `stepwise` is neither True nor
-            False.
-        ValueError: If the shapes do not fit or an axis decreases.
-
     Example:
         >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [-1.0, 0.0, 1.0, 2.0, 3.0])
         array([[nan,  4.,  2.,  0., nan]])
-        >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [1.0, 2.0], stepwise=True)
-        array([[4., 0.]])
     """
     stepwise = flag("stepwise", stepwise)
     points, curves = _matched(axis, values)
@@ -198,11 +185,7 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
         smaller_is_better: Losses and times (the default), or accuracies.
 
     Returns:
-        The index of the best setting.
-
-    Raises:
-        TypeError: If the scores are not real numbers, or the flag is neither True nor False.
-        ValueError: If no setting has a finite median.
+        The index; where no median is finite, a ValueError.
 
     Example:
         >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])
@@ -235,10 +218,6 @@ def at_grid_edge(index: int, n_settings: int) -> bool:
     Returns:
         True at either end; a grid of one setting is all edge.
 
-    Raises:
-        TypeError: If a number is no integer.
-        ValueError: If the index lies outside the grid.
-
     Example:
         >>> at_grid_edge(0, 5), at_grid_edge(3, 5)
         (True, False)
@@ -248,22 +227,53 @@ def at_grid_edge(index: int, n_settings: int) -> bool:
     return index in (0, n_settings - 1)
 
 
+def series_over_seeds(
+    name: str,
+    axis: ArrayLike,
+    values: ArrayLike,
+    grid: ArrayLike,
+    *,
+    stepwise: bool = False,
+    smaller_is_better: bool = True,
+) -> Series:
+    """The median curve of several seeds with its quartiles, on a common grid.
+
+    A point that some seed does not cover is NaN: a median over the seeds that happen to last
+    longest would be biased.
+
+    Args:
+        name: What the curve is called in a legend.
+        axis, values, grid, stepwise: As in `resample`; NaN (diverged) counts as the worst value.
+        smaller_is_better: Which infinity is the worst value.
+
+    Returns:
+        A `Series` of length G.
+
+    Example:
+        >>> curve = series_over_seeds("sgd", [0.0, 1.0], [[4.0, 2.0], [6.0, 4.0]], [0.0, 1.0, 2.0])
+        >>> curve.median
+        array([ 5.,  3., nan])
+    """
+    door(locals())
+    read = resample(axis, values, grid, stepwise=stepwise)
+    points = np.broadcast_to(numbers("axis", axis), np.shape(values))
+    covered = ~np.isnan(resample(points, np.zeros(points.shape), grid)).any(axis=0)
+    spread = median_and_spread(read.T, smaller_is_better=smaller_is_better)
+    low, median, high = (
+        np.where(covered, part, np.nan) for part in (spread.low, spread.median, spread.high)
+    )
+    return Series(name, numbers("grid", grid), median, low, high)
+
+
 def _matched(axis: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Axis and values as float64 of one shape, checked."""
     curve, points = numbers("values", values), numbers("axis", axis)
-    if curve.ndim == 0:
-        raise ValueError("values is a single number; it must hold records in its last dimension")
-    if points.ndim == 0 or points.shape[-1] != curve.shape[-1]:
+    if not curve.ndim or points.shape[-1:] != curve.shape[-1:]:
         raise ValueError(
             f"axis has shape {points.shape} and values {curve.shape}; "
             "their last dimensions must be equal"
         )
-    try:
-        points = np.broadcast_to(points, curve.shape)
-    except ValueError as error:
-        raise ValueError(
-            f"axis has shape {points.shape}; it must broadcast to values {curve.shape}"
-        ) from error
+    points = np.broadcast_to(points, curve.shape)
     known = np.fmax.accumulate(points, axis=-1)
     if np.any(points < known):
         raise ValueError("axis decreases along its last dimension; records must be in order")
@@ -271,7 +281,7 @@ def _matched(axis: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray
 
 
 def _quantile(ordered: np.ndarray, share: float) -> Any:
-    """A quantile of sorted samples in which an infinite neighbour of weight zero is ignored."""
+    """A quantile of sorted samples, in which an infinite neighbour of weight zero is ignored."""
     place = share * (ordered.shape[-1] - 1)
     below = int(np.floor(place))
     weight = place - below

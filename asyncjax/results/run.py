@@ -6,8 +6,7 @@ vmap; what the trace alone decides (times, versions, delays, costs) is known on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -27,20 +26,7 @@ SMALLEST = 1e-3  # a first loss nearer to 0 counts as so large
 
 
 class Records(NamedTuple):
-    """State after some of the updates, R records.
-
-    Under vmap, device columns have further leading axes.
-
-    Attributes:
-        version: int32[R], updates made.
-        time: float64[R], time units, when that update was made.
-        delay: int32[R], delay of that update, the largest of its gradients.
-        used: int64[R], gradients used so far.
-        computed: int64[R], gradients used, thrown away or cancelled so far.
-        loss: float[R], the objective; without one, the weighted mean loss of the update's jobs.
-        finite: bool[R], every parameter is finite.
-        metrics: float[R] each, by name.
-    """
+    """State after some of the updates, R records; under vmap, device columns have leading axes."""
 
     version: Array  # int32[R], updates made
     time: Array  # float64[R], time units, when that update was made
@@ -50,7 +36,7 @@ class Records(NamedTuple):
     # float[R], the objective; without one, the weighted mean loss of the update's jobs
     loss: jax.Array
     finite: jax.Array  # bool[R], every parameter is finite
-    metrics: dict[str, jax.Array]  # float[R] each
+    metrics: dict[str, jax.Array]  # float[R] each, by name
 
     def to_frame(self) -> Any:
         """The records as a pandas table: see `Run.to_frame`."""
@@ -61,25 +47,6 @@ class PolicyRecords(NamedTuple):
     """State after some of the updates of a policy.
 
     R records, all on the device. Costs are sums from the start.
-
-    Attributes:
-        version: int32[R], updates made.
-        time: float[R], time units, when that update was made.
-        delay: int32[R], 0.
-        used: int32[R], answers used.
-        computed: int32[R], jobs handed out: used or cancelled.
-        loss: float[R], as in `Records`.
-        finite: bool[R], every parameter is finite.
-        metrics: float[R] each, by name.
-        k: int32[R], answers awaited in that update.
-        load: float[R], samples asked of each worker in that update.
-        stage: int32[R], of the policy in that update.
-        samples_assigned: float[R], asked of all workers.
-        samples_used: float[R], in answers that were used.
-        samples_done: float[R], gradients computed, those of cancelled jobs pro rata.
-        uplinks: int32[R], answers sent to the server.
-        broadcasts: int32[R], models sent to workers.
-        out_of_range: int32[R], updates whose k, load or crew could not be as chosen.
     """
 
     version: Array  # int32[R], updates made
@@ -89,7 +56,7 @@ class PolicyRecords(NamedTuple):
     computed: jax.Array  # int32[R], jobs handed out: used or cancelled
     loss: jax.Array  # float[R], as in `Records`
     finite: jax.Array  # bool[R], every parameter is finite
-    metrics: dict[str, jax.Array]  # float[R] each
+    metrics: dict[str, jax.Array]  # float[R] each, by name
     k: jax.Array  # int32[R], answers awaited in that update
     load: jax.Array  # float[R], samples asked of each worker in that update
     stage: jax.Array  # int32[R], of the policy in that update
@@ -106,21 +73,11 @@ class PolicyRecords(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What a trace costs.
+    """What a trace costs."""
 
-    Attributes:
-        gradients_used: Gradients that entered an update.
-        gradients_thrown_away: Gradients that arrived and did not.
-        gradients_cancelled: Jobs that were stopped or lost before they arrived.
-        uplinks: Gradients sent to the server.
-        broadcasts: Models sent to workers: jobs handed out.
-        utilisation: Busy time / (workers * time); NaN if the trace has no starts.
-        live_versions: Models kept at once, at most.
-    """
-
-    gradients_used: int
-    gradients_thrown_away: int
-    gradients_cancelled: int
+    gradients_used: int  # gradients that entered an update
+    gradients_thrown_away: int  # gradients that arrived and did not
+    gradients_cancelled: int  # jobs that were stopped or lost before they arrived
     uplinks: int  # gradients sent to the server
     broadcasts: int  # models sent to workers: jobs handed out
     utilisation: float  # busy time / (workers * time); NaN if the trace has no starts
@@ -132,78 +89,50 @@ class Source:
     """Where a run comes from: one entry a trace.
 
     Compared by identity, so that it can ride along in a pytree.
-
-    Attributes:
-        traces: The traces, one a run of different traces.
-        costs: What each of them costs.
-        timing: Beside the trace of a live run, when arrivals were handled (see `live.timing`); else
-            None.
-        worker_events: How often workers of a live run were lost, came back, or waited for a place
-            (`live.WorkerEvents`); else None.
     """
 
-    traces: tuple[EventTrace, ...]
-    costs: tuple[Costs, ...]
-    timing: Any = None  # beside the trace of a live run: when arrivals were handled (`live.timing`)
-    worker_events: Any = None  # of a live run: what happened to its workers (`live.WorkerEvents`)
+    traces: tuple[EventTrace, ...]  # the traces, one a run of different traces
+    costs: tuple[Costs, ...]  # what each of them costs
+    # beside the trace of a live run, when arrivals were handled (see `live.timing`); else None
+    timing: Any = None
+    # how often workers of a live run were lost, came back, or waited for a place
+    # (`live.WorkerEvents`); else None
+    worker_events: Any = None
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "params",
-        "opt_state",
-        "records",
-        "order_state",
-        "rounds",
-        "policy_state",
-        "arrival_state",
-        "worker_states",
-        "failed",
-    ],
-    meta_fields=["source"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
 class Run:
-    """Outcome of a simulation.
+    """Outcome of a simulation."""
 
-    Attributes:
-        params: The final model.
-        opt_state: The final optimizer state.
-        records: The curve.
-        source: Traces and costs; use the properties.
-        order_state: The final state of the example order, where `run_epochs` made the run, or
-            `replay` with an order that learns; else None.
-        rounds: Who answered when, where `run_policy` made the run; its trace is made from them.
-        policy_state: The final state of the policy, likewise.
-        arrival_state: The final state of the transformation of arrivals, where `replay` or `sweep`
-            was given one.
-        worker_states: What the workers keep after their last job that arrived, a row a worker along
-            the first axis ([S, G, n, ...] of a sweep), where they keep a state from job to job
-            (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it
-            with its workers.
-        failed: int32[..., 2], worker and job of the first gradient that entered an update and was
-            not finite, or its loss; -1: none. Leaves of over 16,384 entries are not looked at in
-            compiled loops. None where `run_policy` or `run_epochs` made the run,
-            and after a live run without such a gradient. Not looked for (-1) in a replay over a
-            mesh, and by a live run in what arrived before it was resumed.
-    """
-
-    params: Any
-    opt_state: Any
-    records: Any  # Records; PolicyRecords where `run_policy` made the run
-    source: Source
+    params: Any  # the final model
+    opt_state: Any  # the final optimizer state
+    records: Any  # the curve: `Records`, or `PolicyRecords` where `run_policy` made the run
+    source: Source = field(metadata={"static": True})  # traces and costs; use the properties
+    # the final state of the example order, where `run_epochs` made the run, or `replay` with an
+    # order that learns; else None
     order_state: Any = None
+    # who answered when, where `run_policy` made the run; its trace is made from them
     rounds: Rounds | None = None
-    policy_state: Any = None
+    policy_state: Any = None  # the final state of the policy, likewise
+    # the final state of the transformation of arrivals, where `replay` or `sweep` was given one
     arrival_state: Any = None
+    # what the workers keep after their last job that arrived, a row a worker along the first axis
+    # ([S, G, n, ...] of a sweep), where they keep a state from job to job
+    # (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it with
+    # its workers
     worker_states: Any = None
+    # int32[..., 2], worker and job of the first gradient that entered an update and was not
+    # finite, or its loss; -1: none. Leaves of over 16,384 entries are not looked at in compiled
+    # loops. None where `run_policy` or `run_epochs` made the run, and after a live run without
+    # such a gradient. Not looked for (-1) in a replay over a mesh, and by a live run in what
+    # arrived before it was resumed
     failed: Any = None
 
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""
         records = self.records
-        *several, count = self.records.loss.shape
+        *several, count = records.loss.shape
         runs = f"{int(np.prod(several))} runs of " if several else ""
         version, time = np.asarray(records.version), np.asarray(records.time)
         if not count:
@@ -223,28 +152,24 @@ class Run:
         """Which runs went wrong, bool[...]: one truth value, or one for each run of several.
 
         A run has diverged if a recorded model is not finite; or if a recorded loss is not finite or
-        is larger than 1000 max(|first recorded loss|, 0.001). So a loss that starts at 0, near it,
-        or below it (an objective may be negative) has diverged once it is larger than 1, or than
-        1000 times its size at the first record; losses up to 1 never have. A loss that is NaN in
-        every record says nothing: it was not measured, or `finite` tells.
+        is larger than 1000 max(|first recorded loss|, 0.001), so losses up to 1 never have. A loss
+        that is NaN in every record says nothing: it was not measured, or `finite` tells.
         """
         loss, finite = self.records.loss, self.records.finite
-        host = not any(isinstance(one, Tracer) for one in (loss, finite))
-        module: Any = np if host else jnp
-        losses = np.asarray(loss, np.float64) if host else loss
+        traced = isinstance(loss, Tracer) or isinstance(finite, Tracer)
+        module: Any = jnp if traced else np
+        losses = loss if traced else np.asarray(loss, np.float64)
         if not losses.shape[-1]:
             return module.zeros(losses.shape[:-1], bool)[()]
         measured = ~module.isnan(losses).all(-1)
-        wrong = (_beyond(losses).any(-1) & measured) | ~module.asarray(finite).all(-1)
-        return module.asarray(wrong)[()]
+        return ((_beyond(losses).any(-1) & measured) | ~module.asarray(finite).all(-1))[()]
 
     @property
     def trace(self) -> EventTrace:
         """The trace that was replayed, or that a policy made.
 
-        Raises:
-            ValueError: The run holds several; use `run.source.traces`, or take one run of a policy
-                with `jax.tree.map(lambda leaf: leaf[0], run)`.
+        Of several there is `run.source.traces`; one run of a policy is taken out of several by
+        `jax.tree.map(lambda leaf: leaf[0], run)`.
         """
         if self.rounds is not None:
             return trace_of_rounds(self.rounds)
@@ -252,63 +177,38 @@ class Run:
 
     @property
     def costs(self) -> Costs:
-        """Gradients, messages, utilisation, memory.
-
-        Raises:
-            ValueError: The run holds several traces; see `trace`.
-        """
+        """Gradients, messages, utilisation, memory; of several traces see `run.source.costs`."""
         if self.rounds is not None:
             return _costs_of_rounds(self.rounds)
         return _only(self.source.costs, "costs")
 
     @property
     def worker_events(self) -> Any:
-        """How often workers were lost, came back, or waited for a place, where a live run did it.
-
-        A `live.WorkerEvents`; None for other runs.
-        """
+        """How often workers of a live run were lost, came back, or waited (`live.WorkerEvents`)."""
         return self.source.worker_events
 
     @property
     def delay_overflows(self) -> Any:
-        """Steps that a delay-adaptive rule left out, int32: the delay exceeded its history.
-
-        0 for other rules.
-        """
-        found = optax.tree.get_all_with_path(self.opt_state, "delay_overflows")
-        return sum((value for _, value in found), np.int32(0))
+        """Steps that a delay-adaptive rule left out, int32: the delay exceeded its history."""
+        counts = optax.tree.get_all_with_path(self.opt_state, "delay_overflows")
+        return sum((value for _, value in counts), np.int32(0))
 
     def to_frame(self) -> Any:
         """The records as a pandas table, a row a record.
 
         Columns are the fields of the records and the metrics of one number each. Of several runs
         the rows of one follow those of another, and the columns `run` and `setting` say which
-        (`run`, where there is one axis more).
-
-        Raises:
-            ImportError: The extra `study`, which brings pandas, is not installed.
-
-        Example:
-            >>> import optax
-            >>> from asyncjax import clocks, problems, simulation, traces
-            >>> trace = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=4)
-            >>> problem = problems.quadratic([[1.0], [1.0]], [[3.0], [3.0]])
-            >>> run = simulation.replay(problem, trace, optax.sgd(0.5), record_every=2)
-            >>> run.to_frame()[["version", "time"]].values.tolist()
-            [[2.0, 2.0], [4.0, 3.0]]
+        (`run`, where there is one axis more). Needs the extra `study`, which brings pandas.
         """
         return self.records.to_frame()
 
     def raise_if_failed(self) -> Run:
         """Returns the run, or raises if it went wrong.
 
-        Raises:
-            FloatingPointError: A recorded model holds NaN or infinity; names the first such
-                version, and worker, job and version read of the first gradient that is not finite
-                (see `failed`). Or the run diverged, as `diverged` says; names the first record and
-                the first that is too large, and of several runs how many.
-            OverflowError: A delay exceeded the history of a delay-adaptive rule, or a policy chose
-                what cannot be.
+        A FloatingPointError, where a recorded model is not finite or the run `diverged`, names the
+        first such version and the first gradient that is not finite (see `failed`). An
+        OverflowError says that a delay exceeded the history of a delay-adaptive rule, or that a
+        policy chose what cannot be.
         """
         bad = np.argwhere(~np.asarray(self.records.finite))
         if len(bad):
@@ -345,15 +245,15 @@ class Run:
         diverged, loss = np.asarray(self.diverged), np.asarray(self.records.loss, np.float64)
         run = tuple(np.argwhere(diverged)[0])
         first, last = (*run, 0), (*run, int(np.argmax(_beyond(loss[run]))))
-        if last[-1] == 0:
-            text = f"the loss is {loss[last]:.4g} at version {self._version(last)}"
+        text = f"{loss[last]:.4g} at version {self._version(last)}"
+        if last[-1]:
+            start = f"the loss went from {loss[first]:.4g} at version {self._version(first)} to"
         else:
-            text = (
-                f"the loss went from {loss[first]:.4g} at version {self._version(first)} to"
-                f" {loss[last]:.4g} at version {self._version(last)}"
-            )
-        several = f"{int(diverged.sum())} of {diverged.size} runs diverged: " if run else ""
-        return f"{several}{text}{_where(first)}{self._failure(first)}; a smaller step size may help"
+            start = "the loss is"
+        if run:
+            start = f"{int(diverged.sum())} of {diverged.size} runs diverged: {start}"
+        where = f"{_where(first)}{self._failure(first)}"
+        return f"{start} {text}{where}; a smaller step size may help"
 
     def _failure(self, record: Any) -> str:
         """Which gradient was the first that is not finite, in the run that a record is of."""
@@ -375,19 +275,16 @@ class Run:
 def _frame(records: Any) -> Any:
     """Records as a table; columns that are alike for all runs are repeated."""
     pandas = extra("pandas", "study")
-    columns = {**records._asdict(), **records.metrics}
-    del columns["metrics"]
-    shape = np.shape(records.loss)
-    names = {0: (), 1: ("run",), 2: ("run", "setting")}.get(
-        len(shape) - 1, tuple(f"axis {axis}" for axis in range(len(shape) - 1))
-    )
+    shape, columns = np.shape(records.loss), {**records._asdict(), **records.metrics}
+    axes = len(shape) - 1
+    names = ["run", "setting"][:axes] if axes < 3 else [f"axis {axis}" for axis in range(axes)]
     places = dict(zip(names, np.indices(shape, dtype=np.int32), strict=False))
-    told = {
-        name: np.broadcast_to(np.asarray(column), shape).ravel()
+    columns = {
+        name: np.broadcast_to(np.asarray(column), shape)
         for name, column in columns.items()
-        if np.ndim(column) <= len(shape) and np.shape(column)[-1:] == shape[-1:]
+        if name != "metrics" and np.shape(column)[-1:] == shape[-1:] and np.ndim(column) <= axes + 1
     }
-    return pandas.DataFrame({**{name: place.ravel() for name, place in places.items()}, **told})
+    return pandas.DataFrame({name: part.ravel() for name, part in {**places, **columns}.items()})
 
 
 def _beyond(losses: Any) -> Any:
@@ -418,6 +315,7 @@ def _costs_of_rounds(rounds: Rounds) -> Costs:
 
 
 def _only(values: tuple[Any, ...], name: str) -> Any:
+    """The one value of a run that has no others."""
     if len(values) != 1:
         raise ValueError(f"the run holds {len(values)} {name}; use run.source.{name}")
     return values[0]

@@ -30,28 +30,14 @@ def _sample(name: str, values: ArrayLike) -> np.ndarray:
 def interval(
     values: ArrayLike, seed: int = 0, level: float = 0.95, draws: int = 4000
 ) -> tuple[float, float]:
-    """Bootstrap interval of the mean, bias-corrected, accelerated (BCa) and widened for few values.
+    """Bootstrap interval of the mean of float[n], one an instance.
 
-    A plain bootstrap of ten values is too narrow: the resamples spread less than the means of new
-    samples would, by sqrt(1 - 1/n), and a normal quantile stands where Student's should. Both
-    are put right as in Hesterberg's expanded percentile interval.
-
-    Args:
-        values: float[n], one an instance.
-        seed: The same seed gives the same numbers.
-        level: Share of such intervals that are to hold the mean.
-        draws: Bootstrap samples, at least 20 / (1 - level); n numbers each are held at once.
-
-    Returns:
-        Lower and upper end; both are the value itself where all values are one.
-
-    Raises:
-        ValueError: Fewer than two values, one that is not finite, a level outside (0, 1), or too
-            few draws for it.
-
-    Reference:
-        Efron, Better bootstrap confidence intervals, JASA 1987; Hesterberg, What teachers should
-        know about the bootstrap, The American Statistician 2015.
+    Bias-corrected, accelerated (BCa; Efron, Better bootstrap confidence intervals, JASA 1987), and
+    widened for few values: the resamples spread less than the means of new samples would, by
+    sqrt(1 - 1/n), and a normal quantile stands where Student's should. Both are put right as in
+    Hesterberg's expanded percentile interval (What teachers should know about the bootstrap, The
+    American Statistician 2015). The same seed gives the same numbers; n numbers a draw are held at
+    once. Both ends are the value itself where all values are one.
 
     Example:
         >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -82,32 +68,19 @@ def interval(
 
 
 def draws_at(level: float) -> int:
-    """Bootstrap samples for an interval of some level: 4,000, more where its tails are thin.
-
-    Example:
-        >>> draws_at(0.95), draws_at(0.999)
-        (4000, 20000)
-    """
+    """Bootstrap samples for an interval of some level: 4,000, more where its tails are thin."""
     return max(4000, math.ceil(20 / (1 - level) - 1e-6))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean paired difference and its interval.
-
-    Attributes:
-        mean: Of first minus second over instances.
-        low: Lower end of the interval.
-        high: Upper end.
-        lower: Share of the instances in which the first is lower; a tie counts half.
-        count: How many instances.
-    """
+    """A mean paired difference, first minus second, and its interval."""
 
     mean: float
-    low: float
+    low: float  # of the interval
     high: float
-    lower: float
-    count: int
+    lower: float  # share of the instances in which the first is lower; a tie counts half
+    count: int  # instances
 
     @property
     def significant(self) -> bool:
@@ -118,17 +91,7 @@ class Difference:
 def paired(
     first: ArrayLike, second: ArrayLike, seed: int = 0, level: float = 0.95, draws: int = 4000
 ) -> Difference:
-    """First minus second over the same instances; for a ratio hand over logarithms.
-
-    Args:
-        first: float[n], one an instance.
-        second: float[n], of the same instances in the same order.
-        seed: Of the bootstrap.
-        level: Of the interval.
-        draws: Bootstrap samples.
-
-    Raises:
-        ValueError: The two are not as many, which NumPy says, or as in `interval`.
+    """First minus second, float[n] each, over the same instances; for a ratio take logarithms.
 
     Example:
         >>> paired([1.0, 2.0, 3.0], [2.0, 3.0, 4.0])
@@ -143,23 +106,14 @@ def paired(
 
 @dataclass(frozen=True)
 class Place:
-    """Where a method stands.
-
-    Attributes:
-        name: The method.
-        mean: Over instances.
-        best_rank: 1 + how many methods are significantly lower.
-        worst_rank: All, less those significantly higher.
-        to_leader: Difference to the method of the lowest mean.
-        with_best: With no significant difference to that one.
-    """
+    """Where a method stands."""
 
     name: str
-    mean: float
-    best_rank: int
-    worst_rank: int
-    to_leader: Difference
-    with_best: bool
+    mean: float  # over instances
+    best_rank: int  # 1 + how many methods are significantly lower
+    worst_rank: int  # all, less those significantly higher
+    to_leader: Difference  # to the method of the lowest mean
+    with_best: bool  # with no significant difference to that one
 
 
 def ranks(
@@ -167,18 +121,9 @@ def ranks(
 ) -> tuple[Place, ...]:
     """Methods by their mean, lowest first, with what the instances can tell of their ranks.
 
-    Two methods differ significantly where the interval of their paired difference excludes 0. The
-    level is that of a single pair: of many methods some will differ by chance, so raise it
-    (1 - 0.05 / pairs makes it hold for all at once).
-
-    Args:
-        scores: For each method float[n], one an instance, in the same order.
-        seed: Of the bootstrap; all pairs share the draws.
-        level: Of the interval of one pair.
-        draws: Bootstrap samples.
-
-    Raises:
-        ValueError: As in `paired`.
+    Two methods, float[n] of the same instances, differ significantly where the interval of their
+    paired difference excludes 0. The level is that of a single pair: of many methods some will
+    differ by chance, so raise it (1 - 0.05 / pairs makes it hold for all at once).
 
     Example:
         >>> [place.name for place in ranks({"a": [3.0, 4.0], "b": [1.0, 2.0]})]
@@ -198,17 +143,11 @@ def ranks(
 
 @dataclass(frozen=True)
 class Condition:
-    """One part of a claim: that a difference is below a bound.
+    """One part of a claim: that a difference is below a bound."""
 
-    Attributes:
-        text: What it says, for the table.
-        difference: First minus second, as measured.
-        bound: The claim is that the difference is lower; 0 is "the first is lower".
-    """
-
-    text: str
-    difference: Difference
-    bound: float = 0.0
+    text: str  # what it says, for the table
+    difference: Difference  # first minus second, as measured
+    bound: float = 0.0  # the claim is that the difference is lower; 0: the first is lower
 
     @property
     def verdict(self) -> str:
@@ -223,32 +162,14 @@ def verdict(conditions: Sequence[Condition]) -> str:
 
     It *holds* if all of its conditions hold, and holds *in part* if some do. If none does, it does
     *not hold* if at least one is refuted, and is *no significant difference* otherwise.
-
-    Raises:
-        ValueError: There is no condition.
-
-    Example:
-        >>> verdict([Condition("a is faster", paired([1.0, 2.0], [3.0, 4.0]))])
-        'holds'
     """
     if not conditions:
         raise ValueError("conditions must be at least one, got none")
-    found = [condition.verdict for condition in conditions]
-    if HOLDS in found:
-        return HOLDS if set(found) == {HOLDS} else IN_PART
-    return FAILS if FAILS in found else OPEN
+    return together([condition.verdict for condition in conditions])
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """What several claims come to: all hold, or some do in part or whole, or none does.
-
-    Raises:
-        ValueError: There is none, or one is not a verdict.
-
-    Example:
-        >>> together(["holds", "holds"]), together(["does not hold", "in part"])
-        ('holds', 'in part')
-    """
+    """What several claims come to: all hold, or some do in part or whole, or none does."""
     if not verdicts or not set(verdicts) <= {*RANKING}:
         raise ValueError(f"verdicts must be among {', '.join(RANKING)}, got {list(verdicts)}")
     if set(verdicts) == {HOLDS}:
@@ -259,15 +180,7 @@ def together(verdicts: Sequence[str]) -> str:
 
 
 def disagreements(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Claims whose verdicts differ between two disjoint sets of instances.
-
-    Raises:
-        ValueError: The two do not speak of the same claims.
-
-    Example:
-        >>> disagreements({"a": "holds", "b": "holds"}, {"a": "holds", "b": "in part"})
-        {'b': ('holds', 'in part')}
-    """
+    """Claims whose verdicts differ between two disjoint sets of instances."""
     if unshared := sorted(set(one) ^ set(other)):
         raise ValueError(
             f"one and other must have the same claims, got {unshared[0]!r} in one only"
@@ -278,29 +191,13 @@ def disagreements(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str,
 def holm(
     conditions: Sequence[Callable[[float], Condition]], doubt: float = DOUBT
 ) -> tuple[Condition, ...]:
-    """Conditions of many claims, judged so that all that is decided is right at once.
+    """Conditions of many claims, each at the level at which it was decided, or left open.
 
-    Holm's step-down procedure on intervals: at first every condition is asked at the level
-    1 - doubt / m; those that are decided are, and the rest is asked at 1 - doubt / (how many are
-    left), until no more are decided. It decides no fewer than sharing the doubt equally does.
-
-    Args:
-        conditions: Functions of a level; their intervals must become narrower as it falls.
-        doubt: The probability that anything decided is wrong.
-
-    Returns:
-        Each at the level at which it was decided, or left open.
-
-    Reference:
-        Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
-        Statistics 1979.
-
-    Example:
-        >>> far, near = [-3.0, -3.1, -2.9, -3.0], [-0.1, 0.3, -0.2, 0.1]
-        >>> def asked(x):
-        ...     return lambda level: Condition("", paired(x, [0.0] * 4, 0, level))
-        >>> [condition.verdict for condition in holm([asked(far), asked(near)])]
-        ['holds', 'no significant difference']
+    Holm's step-down procedure on intervals (A simple sequentially rejective multiple test
+    procedure, Scandinavian Journal of Statistics 1979): at first every condition is asked at the
+    level 1 - doubt / m; those that are decided are, and the rest is asked at 1 - doubt / (how many
+    are left), until no more are decided. `doubt` is the probability that anything decided is wrong.
+    Conditions are functions of a level; their intervals must become narrower as it falls.
     """
     found: dict[int, Condition] = {}
     left = list(range(len(conditions)))
@@ -314,22 +211,11 @@ def holm(
 
 
 def smallest_ratio(apart: Difference, level: float = 0.95, power: float = 0.8) -> float:
-    """The smallest ratio that so many instances of such spread can show.
+    """The smallest ratio, at least 1, that so many instances of such spread can show.
 
     Of methods whose true ratio is this, a share `power` of studies of the same size finds a
-    significant difference. Beside "no significant difference" it says how little that is, or how
-    much may still be there.
-
-    Args:
-        apart: Of logarithms; the width of its interval tells the spread.
-        level: Of that interval.
-        power: Share of studies that shall find it.
-
-    Returns:
-        At least 1: the first over the second, or the second over the first.
-
-    Reference:
-        The power of Student's paired test: noncentral t with n - 1 degrees of freedom.
+    significant difference, by Student's paired test. Beside "no significant difference" it says how
+    little that is, or how much may still be there. `apart` is a difference of logarithms.
 
     Example:
         >>> apart = paired([0.1, -0.1, 0.2, -0.2, 0.0, 0.1, -0.1, 0.05], [0.0] * 8)
@@ -348,23 +234,9 @@ def smallest_ratio(apart: Difference, level: float = 0.95, power: float = 0.8) -
 def profile(values: Mapping[str, ArrayLike], ratios: ArrayLike) -> dict[str, np.ndarray]:
     """Performance profiles: the share of problems that a method solves within r times the best.
 
-    Args:
-        values: For each method float[problems], in the same order; inf: not solved.
-        ratios: float[R], each at least 1.
-
-    Returns:
-        For each method float64[R].
-
-    Raises:
-        ValueError: No method, or the methods have not as many problems.
-
-    Reference:
-        Dolan, More, Benchmarking optimization software with performance profiles, Mathematical
-        Programming 2002.
-
-    Example:
-        >>> profile({"a": [1.0, 4.0], "b": [2.0, 2.0]}, [1.0, 2.0])
-        {'a': array([0.5, 1. ]), 'b': array([0.5, 1. ])}
+    Of each method float[problems], in the same order, inf where not solved, to float64[R], one a
+    ratio r >= 1 (Dolan, More, Benchmarking optimization software with performance profiles,
+    Mathematical Programming 2002).
     """
     if not values or len({np.shape(one) for one in values.values()}) != 1:
         raise ValueError("values must be as many of every method, and of at least one")
@@ -381,26 +253,11 @@ def probability_of_improvement(
 ) -> tuple[float, float, float]:
     """How probable it is that the first is lower on an instance of a scene drawn at random.
 
-    Both meet the same instances, so instances are compared one by one, a tie counting half; scenes
-    count alike. It says how often, where a ratio says how much.
-
-    Args:
-        first: float[n] or float[scenes, n]; inf: never.
-        second: The same.
-        seed: Of the bootstrap over instances.
-        level: Of the interval.
-
-    Returns:
-        The probability and the ends of its interval; where it is the same on every instance, those
-        of Clopper and Pearson.
-
-    Reference:
-        Agarwal et al., Deep reinforcement learning at the edge of the statistical precipice, 2021
-        (there with runs that are not paired).
-
-    Example:
-        >>> probability_of_improvement([1.0, 1.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0])[0]
-        0.75
+    Both, float[n] or float[scenes, n] with inf for never, meet the same instances, so these are
+    compared one by one, a tie counting half; scenes count alike. It says how often, where a ratio
+    says how much. Returns the probability and the ends of its interval; where it is the same on
+    every instance, those of Clopper and Pearson. From Agarwal et al., Deep reinforcement learning
+    at the edge of the statistical precipice, 2021 (there with runs that are not paired).
     """
     one, other = np.atleast_2d(first), np.atleast_2d(second)
     if one.shape != other.shape:
@@ -414,25 +271,13 @@ def probability_of_improvement(
 
 
 def expected_best(scores: ArrayLike) -> np.ndarray:
-    """The expected best score after 1, 2, ... n trials, from the n that were made.
+    """The expected best score after 1, 2, ... n trials, from the float[n] that were made.
 
     The mean of the lowest of k scores over all choices of k among the n: what a search that spent
-    less would have found. Trials that were drawn at random say it of others alike; those that a
-    search led to its best make it too good.
-
-    Args:
-        scores: float[n], lower is better; inf where a run diverged.
-
-    Returns:
-        float64[n]; inf as long as all of k may have diverged.
-
-    Reference:
-        Dodge et al., Show your work, 2019; without replacement, which has no bias (Tang et al.,
-        Showing your work doesn't always work, 2020).
-
-    Example:
-        >>> expected_best([3.0, 1.0, 2.0])
-        array([2.        , 1.33333333, 1.        ])
+    less would have found (Dodge et al., Show your work, 2019; without replacement, which has no
+    bias: Tang et al., Showing your work doesn't always work, 2020). Trials drawn at random
+    say it of others alike; those that a search led to its best make it too good. Infinite as long
+    as all of k may have diverged.
     """
     ordered = np.sort(np.asarray(scores, float))
     count = len(ordered)

@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax.checks import flag, shown, whole
-from asyncjax.results.arguments import numbers, several, text
+from asyncjax.checks import function, instance, shown, whole
+from asyncjax.results.arguments import door, numbers
 from asyncjax.results.metrics import Spread
 from asyncjax.results.run import Run
 
 NOT_REACHED = "not reached"
-NOT_A_NUMBER = "n/a"
-DIVERGED = "diverged"
 
 
 def format_number(value: Any, digits: int = 3) -> str:
@@ -30,17 +28,16 @@ def format_number(value: Any, digits: int = 3) -> str:
     with an exponent.
 
     Example:
-        >>> format_number(12345.6), format_number(0.012345), format_number(7), format_number(2.5e-7)
-        ('12,300', '0.0123', '7', '2.50e-07')
-        >>> format_number(float("inf"))
-        'not reached'
+        >>> format_number(12345.6), format_number(7), format_number(2.5e-7), format_number(np.inf)
+        ('12,300', '7', '2.50e-07', 'not reached')
     """
     digits = whole("digits", digits)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{int(value):,}"
-    number = value if isinstance(value, float) else _number(value)
+    if np.ndim(number := value if isinstance(value, float) else numbers("value", value)):
+        raise TypeError(f"value must be one number, got {shown(value)}")
     if np.isnan(number):
-        return NOT_A_NUMBER
+        return "n/a"
     if np.isinf(number):
         return NOT_REACHED if number > 0 else "-inf"
     if number == 0.0:
@@ -50,7 +47,7 @@ def format_number(value: Any, digits: int = 3) -> str:
     if not -4 <= size < 9:
         return scientific
     decimals = digits - 1 - size
-    return f"{round(number, decimals):,.{max(decimals, 0)}f}"
+    return f"{round(float(number), decimals):,.{max(decimals, 0)}f}"
 
 
 def format_spread(spread: Spread, digits: int = 3) -> str:
@@ -59,12 +56,8 @@ def format_spread(spread: Spread, digits: int = 3) -> str:
     Example:
         >>> format_spread(Spread(median=1250.0, low=1100.0, high=1500.0, reached=1.0))
         '1,250 (1,100–1,500)'
-        >>> inf = float("inf")
-        >>> format_spread(Spread(median=inf, low=90.0, high=inf, reached=0.4))
-        'not reached (40% did)'
     """
-    if not isinstance(spread, Spread):
-        raise TypeError(f"spread must be a Spread, got {shown(spread)}")
+    instance("spread", spread, Spread, "a Spread")
     if np.ndim(spread.median) != 0:
         raise ValueError(
             f"spread has shape {np.shape(spread.median)}; a cell holds one median and its quartiles"
@@ -81,15 +74,9 @@ def format_cell(value: Any) -> str:
     """A cell by its type: text as it is, yes or no, a number, a `Spread`; nothing for None.
 
     Of a `Run` its last loss, with the word that it diverged where it did; of several, how many.
-
-    Example:
-        >>> format_cell("sgd"), format_cell(True), format_cell(1234), format_cell(None)
-        ('sgd', 'yes', '1,234', '')
     """
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str):
+        return value or ""
     if isinstance(value, Spread):
         return format_spread(value)
     if isinstance(value, Run):
@@ -106,14 +93,6 @@ def format_cell(value: Any) -> str:
     )
 
 
-def _number(value: Any) -> float:
-    """A number that NumPy or JAX holds, as Python's."""
-    array = numbers("value", value)
-    if array.ndim:
-        raise TypeError(f"value must be one number, got {shown(value)}")
-    return float(array)
-
-
 def _run(run: Run) -> str:
     """What a row says of a run, or of several."""
     diverged = np.asarray(run.diverged)
@@ -123,31 +102,21 @@ def _run(run: Run) -> str:
     if not losses.size:
         return "no records"
     last = format_number(float(losses[-1]))
-    return f"{DIVERGED} ({last})" if diverged else last
+    return f"diverged ({last})" if diverged else last
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading, the unit of its cells and how a cell is written.
+    """One column: its heading, the unit of its cells and how a cell is written."""
 
-    Attributes:
-        heading: What stands above it.
-        unit: Unit of its cells, shown in brackets; empty: none.
-        format: `value -> text` of a cell; default `format_cell`.
-        right: Numbers to the right, names to the left.
-    """
-
-    heading: str
-    unit: str = ""
-    format: Callable[[Any], str] = format_cell
+    heading: str  # what stands above it
+    unit: str = ""  # unit of its cells, shown in brackets; empty: none
+    format: Callable[[Any], str] = format_cell  # `value -> text` of a cell; default `format_cell`
     right: bool = True  # numbers to the right, names to the left
 
     def __post_init__(self) -> None:
-        text("heading", self.heading)
-        text("unit", self.unit)
-        if not callable(self.format):
-            raise TypeError(f"format must be a function of a value, got {shown(self.format)}")
-        flag("right", self.right)
+        door(vars(self))
+        function("format", self.format, "a function of a value")
 
     @property
     def label(self) -> str:
@@ -159,11 +128,6 @@ class Column:
 class Table:
     """Columns and rows; a row has one value a column.
 
-    Attributes:
-        columns: The columns, from left to right.
-        rows: One value a column each.
-        caption: Text above the table; empty: none.
-
     Example:
         >>> columns = (Column("method", right=False), Column("time", "s"))
         >>> print(as_text(Table(columns, (("sgd", 1234.5), ("late", float("inf"))))))
@@ -173,16 +137,15 @@ class Table:
         late    not reached
     """
 
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Any]]
-    caption: str = ""
+    columns: Sequence[Column]  # the columns, from left to right
+    rows: Sequence[Sequence[Any]]  # one value a column each
+    caption: str = ""  # text above the table; empty: none
 
     def __post_init__(self) -> None:
-        several("columns", self.columns, Column, "columns (results.Column)")
-        text("caption", self.caption)
+        door(vars(self), columns=(Column, "columns (results.Column)"), rows=(Collection, "rows"))
         if not self.columns:
             raise ValueError("columns is empty; a table needs at least one column")
-        for index, row in enumerate(several("rows", self.rows, Collection, "rows")):
+        for index, row in enumerate(self.rows):
             if isinstance(row, str | Mapping):
                 raise TypeError(f"rows[{index}] must be a list of values, got {shown(row)}")
             if len(row) != len(self.columns):
@@ -194,26 +157,9 @@ class Table:
     def cells(self) -> list[list[str]]:
         """The text of every cell, row by row, not escaped."""
         return [
-            [_cell(column, value) for column, value in zip(self.columns, row, strict=True)]
+            [column.format(value) for column, value in zip(self.columns, row, strict=True)]
             for row in self.rows
         ]
-
-
-def _cell(column: Column, value: Any) -> str:
-    """The text of one cell, which the column must make a text."""
-    cell = column.format(value)
-    if not isinstance(cell, str):
-        raise TypeError(
-            f"format of column {column.heading!r} must return a text, got {shown(cell)}"
-        )
-    return cell
-
-
-def _checked(table: Any) -> Table:
-    """The table, or what is none refused."""
-    if not isinstance(table, Table):
-        raise TypeError(f"table must be a Table, got {shown(table)}")
-    return table
 
 
 def as_text(table: Table) -> str:
@@ -225,10 +171,6 @@ def as_text(table: Table) -> str:
     Returns:
         Lines joined by newlines, the caption above where there is one.
 
-    Raises:
-        TypeError: If `table` is no `Table`, a cell is of no known kind, or a column's format
-            returns no text.
-
     Example:
         >>> print(as_text(Table((Column("n"),), ((1,), (1000,)))))
             n
@@ -236,21 +178,18 @@ def as_text(table: Table) -> str:
             1
         1,000
     """
-    cells = [[_one_line(cell) for cell in row] for row in _checked(table).cells()]
+    instance("table", table, Table, "a Table")
+    cells = [[_one_line(cell) for cell in row] for row in table.cells()]
     labels = [_one_line(column.label) for column in table.columns]
     widths = [max(map(len, column)) for column in zip(labels, *cells, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        parts = (
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
+    sides = [">" if column.right else "<" for column in table.columns]
+    lines = [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
         )
-        return "  ".join(parts).rstrip()
-
-    head = [table.caption] if table.caption else []
-    return "\n".join(
-        [*head, line(labels), line(["-" * width for width in widths]), *map(line, cells)]
-    )
+        for row in [labels, ["-" * width for width in widths], *cells]
+    ]
+    return "\n".join([*filter(None, [table.caption]), *(line.rstrip() for line in lines)])
 
 
 def as_markdown(table: Table) -> str:
@@ -262,17 +201,14 @@ def as_markdown(table: Table) -> str:
     Returns:
         Lines joined by newlines, the caption as a paragraph above where there is one.
 
-    Raises:
-        TypeError: If `table` is no `Table`, a cell is of no known kind, or a column's format
-            returns no text.
-
     Example:
         >>> print(as_markdown(Table((Column("method", right=False), Column("n")), (("a|b", 1),))))
         | method | n |
         | :--- | ---: |
         | a\|b | 1 |
     """
-    labels = [_markdown(column.label) for column in _checked(table).columns]
+    instance("table", table, Table, "a Table")
+    labels = [_markdown(column.label) for column in table.columns]
     rules = ["---:" if column.right else ":---" for column in table.columns]
     rows = [[_markdown(cell) for cell in row] for row in table.cells()]
     lines = ["| " + " | ".join(row) + " |" for row in [labels, rules, *rows]]
@@ -288,10 +224,6 @@ def as_html(table: Table) -> str:
     Returns:
         The element `<table>`.
 
-    Raises:
-        TypeError: If `table` is no `Table`, a cell is of no known kind, or a column's format
-            returns no text.
-
     Example:
         >>> print(as_html(Table((Column("n"),), (("<1",),))))
         <table>
@@ -301,22 +233,20 @@ def as_html(table: Table) -> str:
         </tbody>
         </table>
     """
-    kinds = [' class="right"' if column.right else "" for column in _checked(table).columns]
-    head = "".join(
-        f'<th scope="col"{kind}>{html.escape(column.label)}</th>'
-        for kind, column in zip(kinds, table.columns, strict=True)
-    )
-    body = [
-        "<tr>"
-        + "".join(
-            f"<td{kind}>{html.escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)
+    instance("table", table, Table, "a Table")
+    right = ' class="right"'
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{right if column.right else ''}>{html.escape(cell)}</{tag[:2]}>"
+            for column, cell in zip(table.columns, cells, strict=True)
         )
-        + "</tr>"
-        for row in table.cells()
-    ]
+
+    head = row('th scope="col"', [column.label for column in table.columns])
     caption = [f"<caption>{html.escape(table.caption)}</caption>"] if table.caption else []
-    lines = ["<table>", *caption, f"<thead><tr>{head}</tr></thead>", "<tbody>", *body, "</tbody>"]
-    return "\n".join([*lines, "</table>"])
+    lines = ["<table>", *caption, f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    body = [f"<tr>{row('td', cells)}</tr>" for cells in table.cells()]
+    return "\n".join([*lines, *body, "</tbody>", "</table>"])
 
 
 def _one_line(text: str) -> str:

@@ -42,12 +42,6 @@ def render(
         marked: Put the marks `BEGIN` and `END` around all that is filled in.
         extra: Which extra of the library brings jinja2, for who has it not.
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The template reckons.
-        jinja2.UndefinedError: It names what is not there.
-        TypeError: A number has no format.
-
     Example:
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

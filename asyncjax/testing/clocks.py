@@ -44,11 +44,6 @@ def check_clock(clock: Clock, *, key: jax.Array | None = None, n_jobs: int = 100
         n_jobs: Jobs of every worker that the moments are taken over, under each of 32 keys; more
             than a recorded clock takes to begin again. Memory: 256 bytes a job and worker.
 
-    Raises:
-        TypeError: If an argument is of the wrong kind.
-        ValueError: If an argument is out of range.
-        AssertionError: Saying which part of the contract is broken.
-
     Example:
         A law whose second job is twice as long, wherever the block begins:
 

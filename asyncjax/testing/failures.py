@@ -1,9 +1,7 @@
 """What the contracts share: how a check says what is broken, and what a state may be.
 
-One AssertionError, one sentence, also where the method fails.
-
-A method that raises an error of its own has not kept the contract either; its error stays the cause
-of the AssertionError, so that the traceback leads to the line that raised it.
+One AssertionError, one sentence, also where the method raises an error of its own, which stays the
+cause of it.
 """
 
 from __future__ import annotations
@@ -20,15 +18,7 @@ from asyncjax.checks import one_key, shown
 
 @contextmanager
 def fails_as(what: str) -> Iterator[None]:
-    """Makes an AssertionError of any error inside: what was asked, and what came.
-
-    Example:
-        >>> with fails_as("mean of the law 'mine' must be there"):
-        ...     raise KeyError("shape")
-        Traceback (most recent call last):
-        ...
-        AssertionError: mean of the law 'mine' must be there, got KeyError: 'shape'
-    """
+    """Makes an AssertionError of any error inside: what was asked, and what came."""
     try:
         yield
     except AssertionError:
@@ -39,22 +29,12 @@ def fails_as(what: str) -> Iterator[None]:
 
 
 def given_key(name: str, value: Any) -> jax.Array:
-    """Reads a typed key, `jax.random.key(0)` for None.
-
-    Example:
-        >>> jax.random.key_data(given_key("key", None)).tolist()
-        [0, 0]
-    """
+    """Reads a typed key, `jax.random.key(0)` for None."""
     return jax.random.key(0) if value is None else one_key(name, value)
 
 
 def first_difference(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:
-    """Where two arrays of one shape first differ, None if nowhere; NaN equals NaN.
-
-    Example:
-        >>> first_difference(np.array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 5]]))
-        (1, 1)
-    """
+    """Where two arrays of one shape first differ, None if nowhere; NaN equals NaN."""
     if one.dtype.kind == "f":
         differs = ~((one == other) | (np.isnan(one) & np.isnan(other)))
     else:
@@ -65,14 +45,7 @@ def first_difference(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | No
 
 
 def check_initial_state(state: Any, whose: str) -> None:
-    """Refuses a state after `init` whose leaves are no jax arrays with dtypes of their own.
-
-    Example:
-        >>> check_initial_state({"count": 0}, "the order")
-        Traceback (most recent call last):
-        ...
-        AssertionError: state['count'] of the order must be a jax array after init, got 0
-    """
+    """Refuses a state after `init` whose leaves are no jax arrays with dtypes of their own."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         name = f"state{jax.tree_util.keystr(path)} of {whose} must"
         if not isinstance(leaf, jax.Array):
@@ -84,15 +57,7 @@ def check_initial_state(state: Any, whose: str) -> None:
 
 
 def check_same_form(before: Any, after: Any, what: str) -> None:
-    """Refuses a state of another structure than that of `init`, or with a leaf of another kind.
-
-    Example:
-        >>> check_same_form(jax.numpy.zeros(1), jax.numpy.zeros(2), "update of the transformation")
-        Traceback (most recent call last):
-        ...
-        AssertionError: update of the transformation must keep state float32[1], as init makes it, \
-got float32[2]
-    """
+    """Refuses a state of another structure than that of `init`, or with a leaf of another kind."""
     structures = jax.tree.structure(before), jax.tree.structure(after)
     if structures[0] != structures[1]:
         old, new = map(shown, structures)

@@ -44,11 +44,6 @@ def check_order(
         n_epochs: Number of epochs.
         dim: Length of the example gradients, for an order that does not state its own.
 
-    Raises:
-        TypeError: If an argument is of the wrong kind.
-        ValueError: If an argument is out of range.
-        AssertionError: Saying which part of the contract is broken.
-
     Example:
         An order that draws with replacement:
 

@@ -32,19 +32,12 @@ Call = tuple[str, tuple[Any, ...], Any]  # name of a function, its arguments, wh
 
 
 class Server(NamedTuple):
-    """What every run of a check is of.
-
-    Attributes:
-        rule: What is checked.
-        n_workers: Workers of every run.
-        n_updates: Updates of every run.
-        key: Typed key of every run.
-    """
+    """What every run of a check is of."""
 
     rule: Rule
-    n_workers: int
-    n_updates: int
-    key: jax.Array
+    n_workers: int  # of every run
+    n_updates: int  # of every run
+    key: jax.Array  # typed, of every run
 
     @property
     def name(self) -> str:
@@ -83,11 +76,6 @@ def check_rule(
         n_workers: Workers of every run.
         n_updates: Updates of every run, at least 2.
         key: Typed key; None for `jax.random.key(0)`.
-
-    Raises:
-        TypeError: If an argument is of the wrong kind.
-        ValueError: If an argument is out of range.
-        AssertionError: Saying which part of the contract is broken.
 
     Example:
         A rule that remembers from one trace to the next, since its counter is not made in `start`:

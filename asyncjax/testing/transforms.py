@@ -72,11 +72,6 @@ def check_transform(
         dtypes: Dtypes of parameters and gradients that must be kept; "float64" enables x64 for its
             check.
 
-    Raises:
-        TypeError: If an argument is of the wrong kind.
-        ValueError: If an argument is out of range.
-        AssertionError: Saying which part of the contract is broken.
-
     Example:
         >>> from asyncjax.steps import delay_adaptive_sgd
         >>> from asyncjax.testing import example_extras
@@ -116,10 +111,6 @@ def example_extras(params: optax.Params, step: Any) -> dict[str, Any]:
     Returns:
         A dictionary with `delay`, `worker`, `block`, `time`, `place`, `key`, `read_params` and
         `worker_params`.
-
-    Raises:
-        TypeError: If `params` is not a tree of floating-point arrays, or `step` not an integer.
-        ValueError: If `params` is not finite, or `step` negative.
 
     Example:
         >>> extras = example_extras(jnp.float32(2.0), 4)

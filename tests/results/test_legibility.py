@@ -8,7 +8,6 @@ the filter that reports put over figures on a dark page.
 import re
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,13 +33,13 @@ EYES = {
 }  # fmt: skip
 
 
-def linear(colours: Any) -> np.ndarray:
+def linear(colours):
     """Light of colours [..., 3] as screens encode them."""
     values = np.asarray(colours, float)
     return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
 
 
-def oklab(light: np.ndarray) -> np.ndarray:
+def oklab(light):
     """OKLab of linear sRGB (Ottosson, 2020)."""
     cones = np.array([[0.4122214708, 0.5363325363, 0.0514459929],
                       [0.2119034982, 0.6806995451, 0.1073969566],
@@ -51,20 +50,20 @@ def oklab(light: np.ndarray) -> np.ndarray:
     return np.cbrt(np.clip(light @ cones.T, 0.0, None)) @ axes.T
 
 
-def nearest(colours: Any, eye: str) -> float:
+def nearest(colours, eye):
     """The smallest distance between two of the colours for a kind of reader."""
     seen = oklab(np.clip(linear(colours) @ np.asarray(EYES[eye]).T, 0.0, 1.0))
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
     return float(np.min(apart + 9.0 * np.eye(len(seen))))
 
 
-def contrast(one: Any, other: Any) -> float:
+def contrast(one, other):
     """The ratio of WCAG 2, from 1 to 21."""
     high, low = sorted(float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (one, other))[::-1]
     return (high + 0.05) / (low + 0.05)
 
 
-def on_dark(colours: Any) -> np.ndarray:
+def on_dark(colours):
     """What the filter of a dark report makes of colours [..., 3] (CSS filter effects, level 1)."""
     found = re.search(r"invert\(([\d.]+)\) hue-rotate\((\d+)deg\)", page())
     assert found
@@ -76,7 +75,7 @@ def on_dark(colours: Any) -> np.ndarray:
     return np.clip(turned @ matrix.T, 0.0, 1.0)
 
 
-def page() -> str:
+def page():
     return report.render("t", "", [])
 
 
@@ -86,7 +85,7 @@ OKABE_ITO = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_nine_colours_stay_apart_for_all_readers(dark: bool) -> None:
+def test_nine_colours_stay_apart_for_all_readers(dark):
     colours = on_dark(USED) if dark else USED
     assert nearest(colours, "most") > 0.13
     for eye in EYES:
@@ -95,12 +94,12 @@ def test_nine_colours_stay_apart_for_all_readers(dark: bool) -> None:
     assert min(contrast(colour, ground) for colour in colours) > (3.0 if dark else 2.2)
 
 
-def test_the_measure_tells_colours_that_are_mistaken() -> None:
+def test_the_measure_tells_colours_that_are_mistaken():
     earlier = [to_rgb(colour) for colour in OKABE_ITO]  # with two blues and two greys
     assert min(nearest(earlier, eye) for eye in EYES) < 0.04
 
 
-def test_one_of_nine_is_blue_and_near_colours_differ_in_their_dashes() -> None:
+def test_one_of_nine_is_blue_and_near_colours_differ_in_their_dashes():
     lab = oklab(linear(USED))
     hue = np.degrees(np.arctan2(lab[:, 2], lab[:, 1])) % 360
     assert np.sum((hue > 200) & (hue < 290) & (np.hypot(lab[:, 1], lab[:, 2]) > 0.04)) == 1
@@ -111,7 +110,7 @@ def test_one_of_nine_is_blue_and_near_colours_differ_in_their_dashes() -> None:
         assert all(nearest(same, eye) > 0.11 for eye in EYES if len(same) > 1)
 
 
-def test_a_figure_on_a_dark_page_is_dark() -> None:
+def test_a_figure_on_a_dark_page_is_dark():
     text = page()
     dark = text[text.index("prefers-color-scheme: dark") :]
     assert "figure img { filter: invert" in dark[: dark.index("* {")]
@@ -123,12 +122,12 @@ def test_a_figure_on_a_dark_page_is_dark() -> None:
     assert blue[2] > blue[1] > blue[0]  # hues stay
 
 
-def line(name: str) -> plots.Series:
+def line(name):
     x = np.linspace(1.0, 10.0, 12)
     return plots.Series(name, x, 1 / x, 0.9 / x, 1.1 / x)
 
 
-def trace(delay: Any = (0, 1, 0)) -> Any:
+def trace(delay=(0, 1, 0)):
     return SimpleNamespace(
         time=[1.0, 2.0, 3.0], worker=[0, 1, 0], start=[0.0, 0.0, 1.0], used=[True] * 3,
         steps=[True] * 3, delay=np.array(delay), n_workers=2, cancelled=None, open_jobs=None,
@@ -137,7 +136,7 @@ def trace(delay: Any = (0, 1, 0)) -> Any:
 
 LINES = [line(name) for name in METHODS]
 PANELS = [plots.Panel(x, LINES, log_x=True) for x in ("time [s]", "gradients", "updates")]
-SMALL: dict[str, Any] = {
+SMALL = {
     "curves": lambda: plots.curves(LINES, x_label="x", y_label="y"),
     "stacked panels": lambda: plots.panels(PANELS, y_label="y", columns=1),
     "bars": lambda: plots.bars(METHODS, [median_and_spread([1.0, 2.0])] * 9, x_label="x"),
@@ -149,7 +148,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def smallest_letters(figure: Any, width: float) -> float:
+def smallest_letters(figure, width):
     """Pixels of the smallest letters where the figure is shown so wide."""
     shown = [
         text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()
@@ -159,13 +158,13 @@ def smallest_letters(figure: Any, width: float) -> float:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_letters_can_be_read_on_a_phone(name: str) -> None:
+def test_letters_can_be_read_on_a_phone(name):
     figure = SMALL[name]()
     plots.png_bytes(figure, dpi=30)
     assert smallest_letters(figure, 340.0) > 6.4
 
 
-def test_side_by_side_they_could_not_and_are_not_shrunk_so_far() -> None:
+def test_side_by_side_they_could_not_and_are_not_shrunk_so_far():
     wide, narrow = plots.panels(PANELS, y_label="y"), plots.panels(PANELS, y_label="y", columns=1)
     assert smallest_letters(wide, 340.0) < 5
     assert len({axes.get_position().x0 for axes in narrow.axes}) == 1
@@ -179,7 +178,7 @@ def test_side_by_side_they_could_not_and_are_not_shrunk_so_far() -> None:
     assert smallest_letters(wide, float(least[1]) * wide.get_figwidth()) > 6.9
 
 
-def test_what_is_cut_says_so() -> None:
+def test_what_is_cut_says_so():
     table = Table([Column("a rather long heading")] * 9, [["a cell"] * 9])
     text = report.render("t", "", [report.Section("s", "", tables=[table])])
     assert text.count('<div class="scroll" tabindex="0" role="region"') == 1
@@ -189,13 +188,13 @@ def test_what_is_cut_says_so() -> None:
     assert "th:first-child, td:first-child { position: sticky" in style  # names stay in sight
 
 
-def test_the_verdict_stands_right_below_the_heading() -> None:
+def test_the_verdict_stands_right_below_the_heading():
     text = report.render("t", "Summary", [report.Section("s", "")], verdict="A\n wins <b>.")
     assert '<h1>t</h1>\n<p class="verdict">A wins &lt;b&gt;.</p>\n<p>Summary</p>' in text
     assert '<p class="verdict">' not in report.render("t", "Summary", [])
 
 
-def test_a_report_says_how_it_was_made() -> None:
+def test_a_report_says_how_it_was_made():
     import jax
 
     from asyncjax import __version__
@@ -213,9 +212,7 @@ def test_a_report_says_how_it_was_made() -> None:
     [(1.1, 4.4), (0.029, 2.6), (0.82, 0.95), (30, 6000), (2e-6, 5e-6), (1, 1e6), (3, 9), (1, 9.9)],
 )
 @pytest.mark.parametrize("axis", ["x", "y"])
-def test_a_logarithmic_axis_has_four_labels_that_do_not_collide(
-    low: float, high: float, axis: str
-) -> None:
+def test_a_logarithmic_axis_has_four_labels_that_do_not_collide(low, high, axis):
     with drawing():
         figure = new_figure(3.6, 3.5)
         axes = figure.subplots()
@@ -236,7 +233,7 @@ def test_a_logarithmic_axis_has_four_labels_that_do_not_collide(
         assert box.x1 <= after.x0 if axis == "x" else box.y1 <= after.y0
 
 
-def test_a_timeline_of_one_delay_has_words_in_place_of_an_empty_scale() -> None:
+def test_a_timeline_of_one_delay_has_words_in_place_of_an_empty_scale():
     figure = plots.timeline(trace((0, 0, 0)), until=3.0, unit="s")
     assert len(figure.axes) == 1
     (legend,) = figure.legends
@@ -249,7 +246,7 @@ def test_a_timeline_of_one_delay_has_words_in_place_of_an_empty_scale() -> None:
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3, 8, 222, 40_000])
-def test_colours_of_delays_and_crews_count_whole_updates_and_workers(largest: int) -> None:
+def test_colours_of_delays_and_crews_count_whole_updates_and_workers(largest):
     delays = plots.timeline(trace((0, 1, largest)), until=3.0)
     crews = plots.schedule_chart([[1, largest]], arrival=[0], completion=[1])
     for bar, low in ((delays.axes[1], 0), (crews.axes[1], min(1, largest - 1))):
@@ -260,7 +257,7 @@ def test_colours_of_delays_and_crews_count_whole_updates_and_workers(largest: in
         assert_allclose(bar.get_yticks(), ticks)
 
 
-def test_the_gantt_chart_names_jobs_and_tells_what_goes_on_after_completion() -> None:
+def test_the_gantt_chart_names_jobs_and_tells_what_goes_on_after_completion():
     workers = [[2, 3, 3, 0], [0, 4, 0, 1], [0, 0, 2, 2]]
     chart = plots.schedule_chart(
         workers, arrival=[0, 1, 1], completion=[0, 1, -1], names=["resnet", "bert", "gpt"]
@@ -269,7 +266,7 @@ def test_the_gantt_chart_names_jobs_and_tells_what_goes_on_after_completion() ->
     assert [text.get_text() for text in axes.get_yticklabels()] == ["resnet", "bert", "gpt"]
     (hatched,) = (c for c in axes.collections if isinstance(c, PolyCollection) and c.get_hatch())
     cells = [
-        (round(path.vertices[:4, 1].mean()), path.vertices[:, 0].min())  # type: ignore[index]
+        (round(path.vertices[:4, 1].mean()), path.vertices[:, 0].min())
         for path in hatched.get_paths()
     ]
     assert cells == [(0, 1), (0, 2), (1, 3)]

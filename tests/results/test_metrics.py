@@ -5,13 +5,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from asyncjax.results.metrics import (
+    Series,
     at_grid_edge,
     best_on_grid,
     median_and_spread,
     resample,
+    series_over_seeds,
     time_to_target,
 )
-from asyncjax.results.series import Series, series_over_seeds
 
 INF, NAN = np.inf, np.nan
 
@@ -32,15 +33,13 @@ INF, NAN = np.inf, np.nan
         ([4.0, 2.0, 5.0], 2.0, 1.0, 1.0),  # the first time counts, not the last
     ],
 )
-def test_time_to_target_of_one_curve(
-    values: list[float], target: float, expected: float, between: float
-) -> None:
+def test_time_to_target_of_one_curve(values, target, expected, between):
     axis = [0.0, 1.0, 3.0]
     assert time_to_target(axis, values, target) == expected
     assert_allclose(time_to_target(axis, values, target, interpolate=True), between, rtol=1e-15)
 
 
-def test_time_to_target_above_and_many_curves() -> None:
+def test_time_to_target_above_and_many_curves():
     accuracy = np.array([[0.1, 0.5, 0.9], [0.1, 0.2, 0.3], [NAN, 0.2, 0.8]], np.float32)
     reached = time_to_target([0.0, 10.0, 20.0], accuracy, 0.5, above=True)
     assert reached.dtype == np.float64
@@ -51,7 +50,7 @@ def test_time_to_target_above_and_many_curves() -> None:
     assert_array_equal(time_to_target(axes, accuracy, 0.5, above=True), [1.0, INF, INF])
 
 
-def test_time_to_target_single_record_and_none() -> None:
+def test_time_to_target_single_record_and_none():
     assert time_to_target([7.0], [1.0], 1.0, interpolate=True) == 7.0
     assert time_to_target([7.0], [2.0], 1.0) == INF
     assert_array_equal(time_to_target(np.zeros(0), np.zeros((2, 0)), 1.0), [INF, INF])
@@ -59,7 +58,7 @@ def test_time_to_target_single_record_and_none() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("above", [False, True])
-def test_time_to_target_for_good_is_the_definition(seed: int, above: bool) -> None:
+def test_time_to_target_for_good_is_the_definition(seed, above):
     """min {x_i : v_j at the target for all j >= i}, by two loops; NaN axes are left out."""
     rng = np.random.default_rng(seed)
     axis = np.sort(rng.choice(30, size=9)).astype(float)
@@ -76,28 +75,13 @@ def test_time_to_target_for_good_is_the_definition(seed: int, above: bool) -> No
     assert reached == expected
 
 
-def test_time_to_target_for_good_of_a_noisy_curve() -> None:
+def test_time_to_target_for_good_of_a_noisy_curve():
     time, loss = [0.0, 1.0, 2.0, 3.0, 4.0], [[4.0, 1.0, 3.0, 1.0, 0.5], [4.0, 1.0, 1.0, 1.0, 2.0]]
     assert_array_equal(time_to_target(time, loss, 2.0, stays=True), [3.0, 1.0])
     assert_array_equal(time_to_target(time, loss, 1.5, stays=True), [3.0, INF])
     between = time_to_target(time, loss, 2.0, stays=True, interpolate=True)
     assert_allclose(between, [2.5, 2.0 / 3.0], rtol=1e-15)
     assert_array_equal(time_to_target(time, loss, 1.5), [1.0, 1.0])
-
-
-def test_time_to_target_refuses() -> None:
-    with pytest.raises(ValueError, match=r"target must be .* got nan"):
-        time_to_target([0.0], [1.0], NAN)
-    with pytest.raises(ValueError, match="axis decreases"):
-        time_to_target([0.0, 2.0, 1.0], [1.0, 1.0, 1.0], 0.0)
-    with pytest.raises(ValueError, match="axis decreases"):  # also past a NaN
-        time_to_target([2.0, NAN, 1.0], [1.0, 1.0, 1.0], 0.0)
-    with pytest.raises(ValueError, match=r"axis has shape \(2,\) and values \(3,\)"):
-        time_to_target([0.0, 1.0], [1.0, 1.0, 1.0], 0.0)
-    with pytest.raises(ValueError, match="must broadcast"):
-        time_to_target(np.zeros((2, 3)), np.zeros((4, 3)), 0.0)
-    with pytest.raises(ValueError, match="single number"):
-        time_to_target([0.0], 1.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +97,13 @@ def test_time_to_target_refuses() -> None:
         ([INF, NAN], INF, INF, INF, 0.0),
     ],
 )
-def test_median_and_spread(
-    samples: list[float], low: float, median: float, high: float, reached: float
-) -> None:
+def test_median_and_spread(samples, low, median, high, reached):
     spread = median_and_spread(samples)
     assert_allclose([spread.low, spread.median, spread.high], [low, median, high], rtol=1e-15)
     assert_allclose(spread.reached, reached)
 
 
-def test_median_and_spread_agrees_with_numpy_on_finite_samples() -> None:
+def test_median_and_spread_agrees_with_numpy_on_finite_samples():
     samples = np.random.default_rng(0).normal(size=(3, 4, 11))
     spread = median_and_spread(samples)
     expected = np.quantile(samples, [0.25, 0.5, 0.75], axis=-1)
@@ -129,7 +111,7 @@ def test_median_and_spread_agrees_with_numpy_on_finite_samples() -> None:
     assert spread.reached.shape == (3, 4)
 
 
-def test_median_and_spread_of_accuracies_and_refusal() -> None:
+def test_median_and_spread_of_accuracies_and_refusal():
     spread = median_and_spread([0.5, NAN, 0.7], smaller_is_better=False)
     assert_array_equal([spread.low, spread.median], [-INF, 0.5])
     with pytest.raises(ValueError, match="at least one sample"):
@@ -138,7 +120,7 @@ def test_median_and_spread_of_accuracies_and_refusal() -> None:
         median_and_spread(3.0)
 
 
-def test_resample_two_seeds() -> None:
+def test_resample_two_seeds():
     axis = [[0.0, 1.0, 3.0], [1.0, 2.0, NAN]]
     values = [[10.0, 8.0, 4.0], [6.0, 4.0, 99.0]]
     grid = [0.0, 0.5, 1.0, 2.0, 3.0, 3.5]
@@ -148,7 +130,7 @@ def test_resample_two_seeds() -> None:
     assert_array_equal(resample(axis, values, grid, stepwise=True), held)
 
 
-def test_resample_edge_cases() -> None:
+def test_resample_edge_cases():
     # Two records at one time: the later one holds.
     twice = resample([0.0, 1.0, 1.0, 2.0], [[3.0, 2.0, 1.0, 0.0]], [1.0], stepwise=True)
     assert_array_equal(twice, [[1.0]])
@@ -162,7 +144,7 @@ def test_resample_edge_cases() -> None:
         resample([0.0], [[1.0]], [[0.0]])
 
 
-def test_best_on_grid() -> None:
+def test_best_on_grid():
     assert best_on_grid([[3.0, 3.0], [1.0, 2.0], [0.0, 4.0]]) == 1
     assert best_on_grid([2.0, 1.0, 1.0]) == 1  # ties to the first
     assert best_on_grid([0.1, 0.9, 0.5], smaller_is_better=False) == 1
@@ -173,22 +155,12 @@ def test_best_on_grid() -> None:
     assert best_on_grid([NAN, 3.0], smaller_is_better=False) == 1
 
 
-def test_best_on_grid_refuses_when_all_diverged() -> None:
-    for scores in ([[NAN, NAN], [NAN, INF]], [[1.0, NAN], [2.0, INF]]):
-        with pytest.raises(ValueError, match="no finite median in any of its 2 settings"):
-            best_on_grid(scores)
-    with pytest.raises(ValueError, match="settings, seeds"):
-        best_on_grid(np.zeros((0, 3)))
-
-
-def test_at_grid_edge() -> None:
+def test_at_grid_edge():
     assert [at_grid_edge(index, 4) for index in range(4)] == [True, False, False, True]
     assert at_grid_edge(0, 1)
-    with pytest.raises(ValueError, match=r"index must be .* in 0 .. 3, got 4"):
-        at_grid_edge(4, 4)
 
 
-def test_series_over_seeds_tells_uncovered_from_diverged() -> None:
+def test_series_over_seeds_tells_uncovered_from_diverged():
     axis = [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [0.0, 1.0, NAN]]
     values = [[4.0, 2.0, 1.0], [5.0, NAN, NAN], [6.0, 4.0, NAN]]
     line = series_over_seeds("sgd", axis, values, [0.0, 1.0, 2.0])

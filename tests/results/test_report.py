@@ -3,7 +3,6 @@
 import base64
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -18,26 +17,26 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 class Reader(HTMLParser):
     """Collects elements and their attributes, and checks that they are nested."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.seen.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
 
 
 @pytest.fixture(scope="module")
-def document() -> str:
+def document():
     figure = curves(
         [Series("a", [0.0, 1.0], [2.0, 1.0], [2.0, 1.0], [2.0, 1.0])], x_label="time", y_label="y"
     )
@@ -55,14 +54,14 @@ def document() -> str:
 
 
 @pytest.fixture(scope="module")
-def reader(document: str) -> Reader:
+def reader(document):
     reader = Reader()
     reader.feed(document)
     reader.close()
     return reader
 
 
-def test_it_is_well_formed(reader: Reader) -> None:
+def test_it_is_well_formed(reader):
     assert reader.open == []
     tags = [tag for tag, _ in reader.seen]
     assert tags[0] == "html"
@@ -74,7 +73,7 @@ def test_it_is_well_formed(reader: Reader) -> None:
     assert tags.count("li") == 4  # two entries of contents, two of the list
 
 
-def test_it_needs_nothing_outside_itself(document: str, reader: Reader) -> None:
+def test_it_needs_nothing_outside_itself(document, reader):
     bare = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]*", "data:", document)
     assert "http" not in bare
     assert "//" not in bare
@@ -87,7 +86,7 @@ def test_it_needs_nothing_outside_itself(document: str, reader: Reader) -> None:
         assert not any(name.startswith("on") for name in attributes)
 
 
-def test_all_text_is_escaped(document: str, reader: Reader) -> None:
+def test_all_text_is_escaped(document, reader):
     assert "<script" not in document
     # Title, heading, summary, contents, section, list, caption of figure and table, head, cell.
     assert reader.text.count(EVIL) == 10
@@ -95,29 +94,26 @@ def test_all_text_is_escaped(document: str, reader: Reader) -> None:
     assert alts == [EVIL, 'a "b"']
 
 
-def test_contents_point_to_sections(reader: Reader) -> None:
+def test_contents_point_to_sections(reader):
     targets = [str(attributes["href"]) for tag, attributes in reader.seen if tag == "a"]
     ids = [f"#{attributes['id']}" for tag, attributes in reader.seen if tag == "section"]
     assert targets == ids == ["#section-1", "#section-2"]
 
 
-def test_figures_are_pictures(reader: Reader) -> None:
+def test_figures_are_pictures(reader):
     for tag, attributes in reader.seen:
         if tag == "img":
             code = str(attributes["src"]).removeprefix("data:image/png;base64,")
             assert base64.b64decode(code, validate=True).startswith(b"\x89PNG\r\n\x1a\n")
 
 
-def test_png_bytes_are_taken_as_they_are_and_others_refused() -> None:
+def test_png_bytes_are_taken_as_they_are():
     png = b"\x89PNG\r\n\x1a\nrest"
     code = base64.b64encode(png).decode()
     assert code in render("t", "", [Section("s", "", [Illustration(png, "c")])])
-    for wrong in (b"GIF89a", "picture.png"):
-        with pytest.raises(TypeError, match="figure is of type"):
-            render("t", "", [Section("s", "", [Illustration(wrong, "c")])])  # type: ignore[arg-type]
 
 
-def test_an_empty_report_has_no_contents(tmp_path: Path) -> None:
+def test_an_empty_report_has_no_contents(tmp_path):
     document = render("ü", "", [])
     assert "<nav" not in document
     write(tmp_path / "report.html", document)

@@ -40,11 +40,11 @@ INF, NAN = np.inf, np.nan
         (NAN, "n/a"),
     ],
 )
-def test_format_number(value: float, text: str) -> None:
+def test_format_number(value, text):
     assert format_number(value) == text
 
 
-def test_format_number_digits() -> None:
+def test_format_number_digits():
     assert format_number(3.14159, digits=5) == "3.1416"
     assert format_number(3.14159, digits=1) == "3"
     with pytest.raises(ValueError, match=r"digits must be .* at least 1, got 0"):
@@ -61,16 +61,11 @@ def test_format_number_digits() -> None:
         ([-3.0, -2.0, -1.0], "-2.00 (-2.50 to -1.50)"),
     ],
 )
-def test_format_spread(samples: list[float], text: str) -> None:
+def test_format_spread(samples, text):
     assert format_spread(median_and_spread(samples)) == text
 
 
-def test_format_spread_refuses_arrays() -> None:
-    with pytest.raises(ValueError, match=r"shape \(2,\)"):
-        format_spread(median_and_spread(np.ones((2, 3))))
-
-
-def test_format_cell() -> None:
+def test_format_cell():
     values = ["a", None, True, np.bool_(False), np.array(2.0), Spread(1.0, 1.0, 1.0, 1.0)]
     assert [format_cell(value) for value in values] == [
         "a",
@@ -96,7 +91,7 @@ TABLE = Table(
 )
 
 
-def test_text() -> None:
+def test_text():
     assert as_text(TABLE) == "\n".join(
         [
             "Loss < 0.1",
@@ -108,7 +103,7 @@ def test_text() -> None:
     )
 
 
-def test_markdown() -> None:
+def test_markdown():
     assert as_markdown(TABLE) == "\n".join(
         [
             r"Loss \< 0.1",
@@ -121,7 +116,7 @@ def test_markdown() -> None:
     )
 
 
-def test_html() -> None:
+def test_html():
     assert as_html(TABLE) == "\n".join(
         [
             "<table>",
@@ -138,15 +133,8 @@ def test_html() -> None:
     )
 
 
-def test_a_table_without_rows_and_line_breaks() -> None:
+def test_a_table_without_rows_and_line_breaks():
     assert as_text(Table((Column("n"),), ())) == "n\n-"
     broken = Table((Column("n", right=False),), (("a\nb",),))
     assert as_text(broken) == "n\n---\na b"
     assert as_markdown(broken).endswith("| a b |")
-
-
-def test_a_table_refuses_rows_of_the_wrong_length() -> None:
-    with pytest.raises(ValueError, match=r"rows\[1\] has 1 values"):
-        Table((Column("a"), Column("b")), ((1, 2), (3,)))
-    with pytest.raises(ValueError, match="columns is empty"):
-        Table((), ())

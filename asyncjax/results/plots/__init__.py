@@ -6,14 +6,23 @@ In a notebook, a cell that ends in a figure shows it once a backend is loaded: `
 matplotlib.pyplot as plt; plt.switch_backend(plt.get_backend())` in an earlier cell.
 """
 
-from asyncjax.results.plots.bar_charts import bars
-from asyncjax.results.plots.gantt import rollout_timeline, timeline
-from asyncjax.results.plots.histograms import staleness_histogram
-from asyncjax.results.plots.lines import Panel, curves, panels
-from asyncjax.results.plots.schedules import price_map, schedule_chart, utilisation_chart
-from asyncjax.results.plots.sensitivity import step_size_sensitivity
+from asyncjax.results.metrics import Series
+from asyncjax.results.plots.comparisons import (
+    Panel,
+    bars,
+    curves,
+    panels,
+    staleness_histogram,
+    step_size_sensitivity,
+)
+from asyncjax.results.plots.schedules import (
+    price_map,
+    rollout_timeline,
+    schedule_chart,
+    timeline,
+    utilisation_chart,
+)
 from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes, svg_text
-from asyncjax.results.series import Series
 
 __all__ = [
     "LineStyle",

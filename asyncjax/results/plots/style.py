@@ -1,10 +1,9 @@
 """The look that all plots share: colours told apart by everyone, line patterns, sizes, canvas.
 
 Nine colours, of which one is blue, were searched for so that any two stay apart: for most readers
-and for those who see no red, no green or no blue (with the matrices of Machado, Oliveira and
-Fernandes, 2009), on white and where a report inverts its figures for a dark page. The first two
-are those of Okabe and Ito. Each comes with a dash pattern, five in turn, so that curves stay apart
-in print. Figures are made without pyplot: nothing global is left behind, and no display is needed.
+and for those who see no red, no green or no blue (Machado, Oliveira and Fernandes, 2009), on white
+and where a report inverts its figures for a dark page. The first two are those of Okabe and Ito.
+Figures are made without pyplot: nothing global is left behind, and no display is needed.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncjax.checks import install_line, shown, whole
-from asyncjax.results.arguments import by_name, several, text
+from asyncjax.checks import install_line, instance, shown, whole
+from asyncjax.results.arguments import door
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,50 +58,18 @@ _BETWEEN = (  # multiples of powers of ten to label, the fewest first
 LARGEST = 1e100  # in size, of what is drawn; matplotlib's ticks overflow not far beyond it
 GRID = "#DDDDDD"
 
-_SETTINGS: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 11.0,
-    "axes.titlesize": 12.0,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 11.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.axisbelow": True,
-    "axes.grid": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "xtick.labelsize": 10.0,
-    "ytick.labelsize": 10.0,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "legend.fontsize": 10.0,
-    "legend.frameon": False,
-    "legend.handlelength": 2.8,
-    "figure.titlesize": 13.0,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "hatch.linewidth": 0.6,
-    "lines.linewidth": 1.7,
-}
+_SETTINGS = Path(__file__).with_name("asyncjax.mplstyle")
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How one method is drawn in every plot.
+    """How one method is drawn in every plot."""
 
-    Attributes:
-        colour: A matplotlib colour.
-        dash: A matplotlib line style.
-    """
-
-    colour: str
+    colour: str  # a matplotlib colour
     dash: Any  # a matplotlib line style
 
     def __post_init__(self) -> None:
-        text("colour", self.colour)
+        door(vars(self))
 
 
 def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
@@ -116,116 +84,58 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     Returns:
         Styles by name, all different for up to 45 names.
 
-    Raises:
-        TypeError: If a name is no text.
-
     Example:
         >>> assign_styles(["sgd", "piag"])["piag"].colour
         '#D55E00'
     """
-    if isinstance(names, str) or not isinstance(names, Iterable) or hasattr(names, "dtype"):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"names must be a list of texts, got {shown(names)}")
-    unique = list(dict.fromkeys(several("names", list(names), str, "texts")))
+    door({"names": (names := list(names))})
     return {
-        name: LineStyle(
-            colour=COLOURS[index % len(COLOURS)],
-            dash=DASHES[index % len(DASHES)],
-        )
-        for index, name in enumerate(unique)
+        name: LineStyle(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
+        for index, name in enumerate(dict.fromkeys(names))
     }
 
 
 def styles_for(
     names: Iterable[str], given: Mapping[str, LineStyle] | None
 ) -> Mapping[str, LineStyle]:
-    """The given styles, checked to cover all names, or new ones.
-
-    Example:
-        >>> sorted(styles_for(["sgd"], None))
-        ['sgd']
-    """
-    names = list(names)
+    """The given styles, checked to cover all names, or new ones."""
     if given is None:
         return assign_styles(names)
-    styles = by_name("styles", given, "styles")
-    missing = [name for name in names if name not in styles]
+    missing = [name for name in names if name not in given]
     if missing:
         raise ValueError(f"styles has no entry for {missing}; it must cover every name plotted")
     for name in names:
-        _check_style(name, styles[name])
-    return styles
-
-
-def _check_style(name: str, style: Any) -> None:
-    """Refuses what is no style, or one that cannot be drawn."""
-    if not isinstance(style, LineStyle):
-        raise TypeError(f"styles[{name!r}] must be a LineStyle, got {shown(style)}")
-    require_matplotlib()
-    from matplotlib.colors import is_color_like
-    from matplotlib.lines import Line2D
-
-    if not is_color_like(style.colour):
-        raise ValueError(f"styles[{name!r}] must have a colour that exists, got {style.colour!r}")
-    try:
-        Line2D([], [], linestyle=style.dash)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"styles[{name!r}] must have a dash of matplotlib, got {shown(style.dash)}"
-        ) from error
+        instance(f"styles[{name!r}]", given[name], LineStyle, "a LineStyle")
+    return given
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Applies the shared settings while a figure is made, and restores the caller's afterwards.
-
-    Example:
-        >>> with drawing():
-        ...     figure = new_figure(4.0, 3.0)
-        >>> figure.get_size_inches()
-        array([4., 3.])
-    """
-    require_matplotlib()
-    import matplotlib
-
-    with matplotlib.rc_context(rc=_SETTINGS):
-        yield
-
-
-def require_matplotlib() -> None:
-    """Says what to install where matplotlib is missing.
-
-    Example:
-        >>> require_matplotlib()
-    """
+    """Applies the shared settings while a figure is made, and restores the caller's afterwards."""
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib
     except ImportError as error:
         raise ImportError(
             f"plots need matplotlib, which is not installed: {install_line('plots')}"
         ) from error
+    settings = matplotlib.rc_params_from_file(_SETTINGS, use_default_template=False)
+    with matplotlib.rc_context(settings):
+        yield
 
 
 def drawable(values: np.ndarray, log: bool) -> np.ndarray:
     """Says which numbers can be drawn; a loss beyond 1e100 has diverged as an infinite one has.
 
     Returns bool[...].
-
-    Example:
-        >>> drawable(np.array([0.0, 1.0, 1e200, np.nan]), True).tolist()
-        [False, True, False, False]
     """
     fits = np.abs(values) <= LARGEST  # not where NaN
     return fits & (values >= 1 / LARGEST) if log else fits
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with a canvas that draws to memory; call it inside `drawing`.
-
-    Example:
-        >>> with drawing():
-        ...     len(new_figure(4.0, 3.0).axes)
-        0
-    """
+    """An empty figure with a canvas that draws to memory; call it inside `drawing`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -234,18 +144,21 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def new_axes(
+    width: float, height: float, title: str = "", x_label: str = "", y_label: str = ""
+) -> tuple[Figure, Axes]:
+    """A figure of one plot, with its title and labels; call it inside `drawing`."""
+    figure = new_figure(width, height)
+    axes = figure.subplots()
+    axes.set(title=title, xlabel=x_label, ylabel=y_label)
+    return figure, axes
+
+
 def set_log(axis: Any, on: bool) -> None:
     """Makes an axis (`axes.xaxis` or `axes.yaxis`) logarithmic, or leaves it.
 
     Powers of ten are labelled, in plain numbers where those are short. Where fewer than four of
     them are in view, so are numbers between, as few as make four labels.
-
-    Example:
-        >>> with drawing():
-        ...     axes = new_figure(4.0, 3.0).subplots()
-        >>> set_log(axes.xaxis, True)
-        >>> axes.get_xscale()
-        'log'
     """
     if not on:
         return
@@ -268,14 +181,7 @@ def set_log(axis: Any, on: bool) -> None:
 
 
 def log_ticks(low: float, high: float) -> list[float] | None:
-    """Where to label a logarithmic axis from `low` to `high`; None: powers of ten are enough.
-
-    Example:
-        >>> log_ticks(0.03, 2.6)
-        [0.03, 0.1, 0.3, 1.0]
-        >>> log_ticks(1.0, 1e4) is None
-        True
-    """
+    """Where to label a logarithmic axis from `low` to `high`; None: powers of ten are enough."""
     from matplotlib.ticker import MaxNLocator
 
     places: list[float] = []
@@ -294,28 +200,14 @@ def log_ticks(low: float, high: float) -> list[float] | None:
 
 
 def whole_ticks(low: int, high: int) -> list[int]:
-    """Whole numbers on a colour bar whose scale is a root: both ends, and about four between.
-
-    Example:
-        >>> whole_ticks(1, 3), whole_ticks(0, 222)
-        ([1, 2, 3], [0, 9, 40, 80, 100, 222])
-    """
+    """Whole numbers on a colour bar whose scale is a root: both ends, and about four between."""
     even = low + (high - low) * np.linspace(0.0, 1.0, 6)[1:-1] ** 2
     between = {round(float(f"{place:.1g}")) for place in even}
     return sorted({low, high, *(place for place in between if low < place < high)})
 
 
 def add_legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend of as few rows as fit the figure's width, which grows for a name wider than it.
-
-    Example:
-        >>> with drawing():
-        ...     figure = new_figure(4.0, 3.0)
-        ...     line, = figure.subplots().plot([1.0, 2.0])
-        ...     add_legend_below(figure, [line], ["sgd"])
-        >>> len(figure.legends), bool(figure.get_figheight() > 3.0)
-        (1, True)
-    """
+    """A legend of as few rows as fit the figure's width, which grows for a name wider than it."""
     rows = -(-len(names) // _MOST_COLUMNS)
     while True:
         columns = -(-len(names) // rows)
@@ -328,14 +220,21 @@ def add_legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str
     figure.set_size_inches(max(width, figure.get_figwidth()), figure.get_figheight() + 0.22 * rows)
 
 
-def add_grid(axes: Axes, which: str = "both") -> None:
-    """Thin lines behind the data at the major ticks.
+def add_colour_bar(
+    figure: Figure, axes: Axes, colours: Any, label: str, whole: int | None = None, **looks: Any
+) -> None:
+    """A bar beside the axes that says what colours mean; `whole`: labelled at integers from it."""
+    if whole is not None:
+        looks |= {"aspect": 30, "ticks": whole_ticks(whole, int(colours.norm.vmax))}
+    bar = figure.colorbar(colours, ax=axes, pad=0.015, **looks)
+    if whole is not None:
+        bar.ax.set_yticklabels([f"{tick:,}" for tick in looks["ticks"]])
+    bar.set_label(label)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
-    Example:
-        >>> with drawing():
-        ...     axes = new_figure(4.0, 3.0).subplots()
-        >>> add_grid(axes, "y")
-    """
+
+def add_grid(axes: Axes, which: str = "both") -> None:
+    """Thin lines behind the data at the major ticks."""
     axes.grid(True, axis=which, color=GRID, linewidth=0.7)  # pyright: ignore[reportArgumentType]
 
 
@@ -348,10 +247,6 @@ def png_bytes(figure: Figure, dpi: int = 150) -> bytes:
 
     Returns:
         The bytes of the file.
-
-    Raises:
-        TypeError: If `figure` is no figure of matplotlib, or `dpi` no integer.
-        ValueError: If `dpi` is below 1, or so large that a side has more than 65,535 points.
 
     Example:
         >>> with drawing():

@@ -1,6 +1,6 @@
-"""A run that went wrong says so: `diverged`, its one line, a row of a table, an error."""
+"""A run that went wrong says so, and records and traces are tables of pandas."""
 
-from typing import Any
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from asyncjax.results.run import Source
 INF, NAN = np.inf, np.nan
 
 
-def run_of(loss: Any, finite: Any = None, version: Any = None) -> results.Run:
+def run_of(loss, finite=None, version=None):
     """A run of these losses, recorded at versions 10, 20, ..."""
     losses = np.asarray(loss, np.float32)
     count = losses.shape[-1]
@@ -58,7 +58,7 @@ def run_of(loss: Any, finite: Any = None, version: Any = None) -> results.Run:
         ([], False),
     ],
 )
-def test_the_rule(loss: list[float], diverged: bool) -> None:
+def test_the_rule(loss, diverged):
     run = run_of(loss)
     assert bool(run.diverged) is diverged
     assert np.shape(run.diverged) == ()
@@ -70,7 +70,7 @@ def test_the_rule(loss: list[float], diverged: bool) -> None:
         assert run.raise_if_failed() is run
 
 
-def test_the_message_names_versions_and_losses() -> None:
+def test_the_message_names_versions_and_losses():
     with pytest.raises(FloatingPointError) as told:
         run_of([0.5, 2.0, 1.2e6, 1e9]).raise_if_failed()
     assert str(told.value) == (
@@ -81,7 +81,7 @@ def test_the_message_names_versions_and_losses() -> None:
         run_of([NAN, 1.0]).raise_if_failed()
 
 
-def test_a_model_that_is_not_finite_is_told_first() -> None:
+def test_a_model_that_is_not_finite_is_told_first():
     run = run_of([1.0, 1e9, NAN], finite=[True, True, False])
     assert run.diverged
     with pytest.raises(FloatingPointError, match="the model is not finite at version 30; a smal"):
@@ -90,7 +90,7 @@ def test_a_model_that_is_not_finite_is_told_first() -> None:
     assert silent.diverged
 
 
-def test_of_several_runs_each_has_its_mark_and_the_message_counts() -> None:
+def test_of_several_runs_each_has_its_mark_and_the_message_counts():
     loss = np.ones((2, 3, 4))
     loss[1, 2, 2], loss[0, 1, 3] = 1e7, NAN
     versions = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])[:, None]  # as a sweep over traces has them
@@ -109,17 +109,17 @@ def test_of_several_runs_each_has_its_mark_and_the_message_counts() -> None:
         run_of(loss, finite=finite, version=versions).raise_if_failed()
 
 
-def test_it_can_be_asked_inside_a_program() -> None:
+def test_it_can_be_asked_inside_a_program():
     runs = [run_of([1.0, 2.0]), run_of([1.0, 1e4]), run_of([NAN, NAN]), run_of([0.0, 0.5])]
 
-    def mark(loss: jax.Array) -> Any:
+    def mark(loss):
         return results.Run((), (), runs[0].records._replace(loss=loss), Source((), ())).diverged
 
     marks = jax.jit(jax.vmap(mark))(jnp.stack([run.records.loss for run in runs]))
     assert marks.tolist() == [bool(run.diverged) for run in runs] == [False, True, False, False]
 
 
-def test_rows_of_tables_and_reports_say_it() -> None:
+def test_rows_of_tables_and_reports_say_it():
     columns = (results.Column("method", right=False), results.Column("last loss"))
     several = run_of([[1.0, 2.0], [1.0, 1e4]])
     rows = (
@@ -146,7 +146,7 @@ def test_rows_of_tables_and_reports_say_it() -> None:
         (optax.chain(steps.average_workers(3), optax.scale(-0.05)), False),
     ],
 )
-def test_a_replay_without_a_step_size_is_seen(rule: Any, diverges: bool) -> None:
+def test_a_replay_without_a_step_size_is_seen(rule, diverges):
     problem = problems.least_squares(np.eye(3), [1.0, 2.0, 3.0], n_workers=3)
     trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=60)
     run = simulation.replay(problem, trace, rule, record_every=10)
@@ -159,6 +159,45 @@ def test_a_replay_without_a_step_size_is_seen(rule: Any, diverges: bool) -> None
         assert run.raise_if_failed() is run
 
 
-def test_a_run_without_records_has_a_line() -> None:
+def test_a_run_without_records_has_a_line():
     assert repr(run_of([])) == "Run(0 records)"
     assert repr(run_of(np.zeros((3, 0)))) == "Run(3 runs of 0 records)"
+
+
+TRACE = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=6)
+PROBLEM = problems.quadratic([[1.0], [1.0]], [[3.0], [1.0]])
+
+
+def test_records_of_one_run_are_a_row_each():
+    run = simulation.replay(PROBLEM, TRACE, optax.sgd(0.1), record_every=2)
+    frame = run.to_frame()
+    assert list(frame.columns) == [name for name in run.records._fields if name != "metrics"]
+    np.testing.assert_array_equal(frame["loss"], run.records.loss)
+    assert frame["time"].dtype == np.float64
+
+
+def test_records_of_several_runs_say_which():
+    run = simulation.sweep(
+        PROBLEM, [TRACE, TRACE], optax.sgd, [0.1, 0.2, 0.3],
+        keys=jax.random.split(jax.random.key(0), 2), record_every=3,
+    )  # fmt: skip
+    frame = run.to_frame()
+    assert list(frame.columns[:2]) == ["run", "setting"]
+    assert len(frame) == 2 * 3 * 2
+    part = frame[(frame["run"] == 1) & (frame["setting"] == 2)]
+    np.testing.assert_array_equal(part["loss"], run.records.loss[1, 2])
+    np.testing.assert_array_equal(part["time"], np.broadcast_to(run.records.time, (2, 3, 2))[1, 2])
+
+
+def test_a_trace_is_a_row_an_arrival():
+    frame = TRACE.to_frame()
+    assert len(frame) == TRACE.n_arrivals
+    np.testing.assert_array_equal(frame["delay"], TRACE.delay)
+    assert "start" in frame
+    assert "start" not in TRACE._replace(start=None).to_frame()
+
+
+def test_without_pandas_the_message_has_the_install_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"this needs pandas, .*asyncjax\[study\]"):
+        TRACE.to_frame()
