@@ -1,5 +1,6 @@
 """Every server rule of the library keeps the contract; broken ones are told in a sentence."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -262,10 +263,10 @@ def test_a_broken_rule_is_told(name):
 def test_a_gate_that_lets_go_is_told():
     class Kept(Gate):
         def __getattribute__(self, name):
-            if name == "bound":
-                return bounds.pop() if len(bounds) > 1 else bounds[0]
+            if name == "bound":  # it says 0 to who checks it, and holds back at 5
+                reader = sys._getframe(1).f_globals["__name__"]
+                return 0.0 if reader.startswith("asyncjax.testing") else 5.0
             return object.__getattribute__(self, name)
 
-    bounds = [0.0, 5.0, 5.0, 5.0, 5.0]
     with pytest.raises(AssertionError, match=r"a gate of 0.0 must hold back .*got a lead of"):
         check(gate=object.__new__(Kept))
