@@ -27,11 +27,6 @@ class Timing(NamedTuple):
     """When things were done, beside the trace; a row an arrival, E in all.
 
     The seconds are those of the trace, whose `time` is when a gradient reached the server.
-
-    Attributes:
-        handled: float64[E], seconds, when the server took the gradient up.
-        done: float64[E], seconds, when it had answered it.
-        computed: float64[E], seconds that the worker computed.
     """
 
     handled: np.ndarray  # float64[E], seconds, when the server took the gradient up
@@ -49,10 +44,6 @@ def timing(run: Run) -> Timing:
         A row an arrival of `run.trace`. On a virtual clock a gradient is handled and answered the
         moment it arrives, while `computed` is what this machine needed.
 
-    Raises:
-        TypeError: `run` is no run.
-        ValueError: It is no live run.
-
     Example:
         >>> import numpy as np, optax
         >>> from asyncjax import live, problems
@@ -64,10 +55,10 @@ def timing(run: Run) -> Timing:
         True
     """
     instance("run", run, Run, "a Run, as live.train makes it")
-    kept = run.source.timing
-    if not isinstance(kept, Timing):
+    measured = run.source.timing
+    if not isinstance(measured, Timing):
         raise ValueError("run must be that of live.train, got one without a timing")
-    return kept
+    return measured
 
 
 def service_of(run: Run) -> Service:
@@ -86,10 +77,6 @@ def service_of(run: Run) -> Service:
         process do (sending models, receiving gradients) is not in it: that is part of what a job
         takes, from start to arrival.
 
-    Raises:
-        TypeError: `run` is no run.
-        ValueError: It is no live run.
-
     Example:
         >>> import numpy as np, optax
         >>> from asyncjax import live, problems
@@ -99,8 +86,8 @@ def service_of(run: Run) -> Service:
         >>> live.service_of(run).gradient, 0.0 < live.service_of(run).step < 1.0
         (0.0, True)
     """
-    own = timing(run)
-    steps, took = np.asarray(run.trace.steps), own.done - own.handled
+    measured = timing(run)
+    steps, took = np.asarray(run.trace.steps), measured.done - measured.handled
     gradient = float(np.median(took[~steps])) if not steps.all() else 0.0
     return Service(gradient, max(0.0, float(np.median(took[steps])) - gradient))
 
@@ -120,11 +107,6 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
         path: The file; written whole or not at all. `clocks.read_durations(path, order="job",
             duration="duration")` reads the times again.
 
-    Raises:
-        TypeError: `run` is no run, or `path` no path.
-        ValueError: It is no live run.
-        OSError: The file cannot be written.
-
     Example:
         >>> import tempfile, pathlib, numpy as np, optax
         >>> from asyncjax import clocks, live, problems
@@ -138,10 +120,10 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
         array([[1.],
                [2.]])
     """
-    own, trace, file = timing(run), run.trace, file_path("path", path)
+    measured, trace, file = timing(run), run.trace, file_path("path", path)
     columns: dict[str, Any] = {
         **trace._asdict(),
-        **own._asdict(),
+        **measured._asdict(),
         "arrived": trace.time,
         "duration": np.asarray(trace.time) - np.asarray(trace.start),
         "used": np.asarray(trace.used).astype(int),

@@ -23,7 +23,7 @@ import optax
 
 from asyncjax.checks import instance
 from asyncjax.live import jobs
-from asyncjax.live.server_state import ServerState, Told
+from asyncjax.live.server_state import Held, ServerState
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
 from asyncjax.simulation.arguments import check_update, check_workers, first_equal, key_of
@@ -66,10 +66,8 @@ def rerun(
         away, and n states take memory here.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range, the trace is not valid, or it names more workers
-            than the problem has shards; or its gradients serve in a way that no live run has:
-            again, after a step in which they did not.
+        ValueError: The gradients of the trace serve in a way that no live run has: again, after a
+            step in which they did not.
 
     Example:
         >>> import numpy as np, optax
@@ -81,39 +79,37 @@ def rerun(
         >>> bool((again.params == run.params).all())
         True
     """
-    own, key = jobs.make_problem(problem, None), key_of(key)
+    served, key = jobs.make_problem(problem, None), key_of(key)
     instance("trace", trace, EventTrace, "an EventTrace")
     planned = plan(trace, width=1, record_every=record_every)
-    check_update(update, own.params, [trace])
-    update = first_equal(update_of(update))
-    check_workers(own, trace)
+    check_update(update, served.params, [trace])
+    check_workers(served, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
-    model, entries = ServerState(own, update, key), _entries(trace)
-    records, losses, states = {*planned.records.tolist()}, [], {}
+    model, entries = ServerState(served, first_equal(update_of(update)), key), _entries(trace)
+    records, losses, states = {*planned.records.tolist()}, [], dict[int, Any]()
     enters = np.zeros(trace.n_arrivals, bool)
     enters[planned.gradients.arrival] = True
     columns = (trace.worker, trace.job, trace.read_version, enters, trace.steps, trace.time)
     reads = Counter(np.asarray(trace.read_version).tolist())
-    made = iter(np.asarray(trace.update_time).tolist())
-    for arrival_number, (worker, job, read, enter, steps, time) in enumerate(
+    update_times = iter(np.asarray(trace.update_time).tolist())
+    for arrival, (worker, job, read, enter, steps, time) in enumerate(
         zip(*(np.asarray(column).tolist() for column in columns), strict=True)
     ):
         if enter or (model.keeps and model.version < trace.n_updates):
-            one = (read, worker, job)
-            loss, gradient, states[worker] = _gradient(problem_of(worker), model, one, states)
+            computed = _gradient(problem_of(worker), model, (read, worker, job), states)
+            loss, gradient, states[worker] = computed
             if enter:
                 losses.append(loss)
-                told = Told(loss, np.int32(worker), np.int32(job), np.float64(time))
-                model.hold(arrival_number, read, gradient, told)
+                model.hold(arrival, Held(read, gradient, loss, worker, job, time))
         if steps:
-            record = model.version + 1 in records
-            model.step(entries[model.version], worker, job, next(made), record=record)
+            record, made_at = model.version + 1 in records, next(update_times)
+            model.step(entries[model.version], worker, job, made_at, record=record)
             if trace.reuse is None:
                 model.serve_once()
         reads[read] -= 1
         model.keep(version for version in model.versions if reads[version] > 0)
-    kept = jobs.stacked(own, states, worker_count(trace)) if model.keeps else None
-    return replace(judged(own, model, planned, losses), worker_states=kept)
+    kept = jobs.stacked(served, states, worker_count(trace)) if model.keeps else None
+    return replace(judged(model, planned, losses), worker_states=kept)
 
 
 def _gradient(
@@ -150,14 +146,12 @@ def _entries(trace: EventTrace) -> list[Entries]:
     return steps
 
 
-def judged(
-    problem: Problem, model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]
-) -> Run:
+def judged(model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]) -> Run:
     """The run of a trace whose steps are made, its recorded models judged; losses float[G]."""
     recorded = [model.recorded[int(version)] for version in planned.records]
     rows = jax.tree.map(lambda *leaves: jnp.stack([*leaves, leaves[-1]]), *recorded)
     measured = jax.jit(measure)(
-        problem, *gradients_behind(planned), rows, jnp.asarray(np.stack(losses))
+        model.problem, *gradients_behind(planned), rows, jnp.asarray(np.stack(losses))
     )
     left = {"arrival_state": model.arrival_state, "failed": model.failed}
     return run_of(planned, ReplayResult(model.params, model.opt_state, measured, **left))

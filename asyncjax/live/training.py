@@ -1,13 +1,23 @@
 """Live training: a `Server` in front of real workers, which makes a trace that can be replayed.
 
-The loop is in `loop`, the workers are in `crews` and `engines`.
+    jobs of time 0
+    on each event:  an answer that is waited for    judge it, perhaps step, hand out jobs
+                    the alarm of a rule             perhaps step, hand out jobs
+                    a lost worker                   its job is given up; it is opened anew
+                    an answer nobody waits for      its worker is free again
+
+One thread decides; workers compute. What a run did is its trace, and when gradients were computed
+how fast lies beside it (`Timing`). The workers are in `worker_pool` and `engines`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,17 +26,29 @@ import optax
 from asyncjax.checks import instance, real, whole
 from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
-from asyncjax.live.log import Log, log_of
-from asyncjax.live.loop import Live, Settings
-from asyncjax.live.server_state import ServerState
+from asyncjax.live.measured import Timing
+from asyncjax.live.rerun import judged
+from asyncjax.live.server_state import (
+    ARRIVED,
+    FREED,
+    LOST,
+    RANG,
+    Held,
+    Log,
+    Row,
+    ServerState,
+    log_of,
+)
 from asyncjax.live.worker_pool import (
-    Crew,
     EngineCrew,
+    Event,
     VirtualCrew,
     VirtualEngine,
+    in_words,
+    set_up_error,
 )
 from asyncjax.problems import Problem
-from asyncjax.results.run import Run
+from asyncjax.results.run import Records, Run
 from asyncjax.simulation.arguments import (
     Execution,
     check_problem,
@@ -35,15 +57,25 @@ from asyncjax.simulation.arguments import (
     first_equal,
     key_of,
 )
+from asyncjax.simulation.engine import judge
+from asyncjax.simulation.loop import in_python
+from asyncjax.simulation.plan import plan, recorded_versions
 from asyncjax.simulation.update import Update, update_of
-from asyncjax.traces import Progress
+from asyncjax.traces import Progress, StalledError
+from asyncjax.traces.alarm import Alarm
 from asyncjax.traces.asynchronous import Rule, first_jobs, timeouts_of
-from asyncjax.traces.collection import Collection
+from asyncjax.traces.collection import Collection, Entries, Verdict
 from asyncjax.traces.dispatch import Answer, Dispatch
 from asyncjax.traces.own_rules import answering, collector
-from asyncjax.traces.progress import pace_of
+from asyncjax.traces.progress import Pace, pace_of
 from asyncjax.traces.random_draws import check_key, count_of_updates, on_host
-from asyncjax.traces.server import Rules, Server
+from asyncjax.traces.server import IDLE, TAKEN, Rules, Server
+from asyncjax.traces.serving import Serving
+from asyncjax.traces.stall_detection import Moment, StallDetector
+
+
+class WorkerError(RuntimeError):
+    """The gradient of a job failed at its worker; its cause is the error there."""
 
 
 def train(
@@ -131,9 +163,6 @@ def train(
         the engine) and there is no checkpoint. Then no state travels, and `worker_states` is None.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range, `optimizer` or `arrival` has a table for fewer
-            workers, or the checkpoint is damaged or of another run.
         WorkerError: The gradient of a job failed.
         SetUpError: A worker could not be set up, or has other software.
         StalledError: No update can come any more; holds the trace so far.
@@ -151,14 +180,17 @@ def train(
     n, rule = workers.n_workers, _rule(rule, collect)
     short = {"progress": progress, "checkpoint": checkpoint}
     execution = execution_of(execution, knows=("on_record",), **short)
-    checkpoint, tell = execution.checkpoint, execution.on_record
     rule.check_workers(n)
     n_updates, key = count_of_updates(n_updates), key_of(key)
     if record_every is not None:
         record_every = whole("record_every", record_every)
-    own = _servers(problem, n)
-    check_problem(own)
-    check_update(update, own.params, n_workers=n)
+    served = jobs.make_problem(problem, None)
+    if served.n_workers is not None and n > served.n_workers:
+        raise ValueError(
+            f"workers has {n} workers but problem has only {served.n_workers} shards (n_workers)"
+        )
+    check_problem(served)
+    check_update(update, served.params, n_workers=n)
     update = first_equal(update_of(update))
     if update.is_of_arrivals and rule.collect.reuse is not None:
         raise ValueError(
@@ -168,29 +200,38 @@ def train(
     patience, least = real("patience", patience, above=0.0, finite=False), np.zeros(n)
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)
-    settings = Settings(n_updates, record_every, timeouts_of(rule.timeout, least), patience, tell)
+    timeout = timeouts_of(rule.timeout, least)
     check_key(key, None)
     answer = _answering(rule.dispatch, n, key)
     opened = collector(rule.collect, n)
     rules = Rules(answer, rule.collect, opened, rule.gate, rule.read == "start")
-    initial, model = first_jobs(n, rule.concurrency, answer), ServerState(own, update, key)
+    initial, model = first_jobs(n, rule.concurrency, answer), ServerState(served, update, key)
     model.prime()
-    log = None
-    if checkpoint is not None:
+    log = Log()
+    if execution.checkpoint is not None:
         bound = None if rule.gate is None else rule.gate.bound
         names = (rule.dispatch.name, rule.collect.name, bound, rule.read)
-        rest = (settings.n_updates, record_every, settings.timeout, rule.concurrency)
-        log = log_of(checkpoint, own, model, *names, *rest)
-    crew = _crew(workers, problem, key, patience, _keeping(own, workers, log))
-    try:
+        rest = (n_updates, record_every, timeout, rule.concurrency)
+        log = log_of(execution.checkpoint, model, *names, *rest)
+    with contextlib.closing(_crew(workers, problem, model, patience, log)) as crew:
         server = Server(n, rules, places_stay=crew.places_stay)
-        live = Live(own, model, server, crew, settings, rule.dispatch, log)
+        tell = execution.on_record
+        live = Live(
+            model,
+            server,
+            crew,
+            log,
+            rule.dispatch,
+            n_updates,
+            record_every,
+            timeout,
+            patience,
+            tell,
+        )
         live.begin(initial)
         live.go_on(pace_of(execution.progress, n_updates))
-    finally:
-        crew.close()
     run = live.outcome()
-    if log is not None:
+    if log.file is not None:
         log.file.forget()
     return run
 
@@ -208,35 +249,273 @@ def _rule(rule: Rule | None, collect: Collection | None) -> Rule:
 def _answering(dispatch: Dispatch, n_workers: int, key: jax.Array) -> Answer:
     """A run of the dispatch rule."""
     with on_host(key) as host_key:
-        own = jax.random.split(host_key)[1]
-    answering(dispatch, n_workers, own)([0])  # what it draws with is compiled before the run
-    return answering(dispatch, n_workers, own)
-
-
-def _servers(source: Problem | Callable[..., Problem], n_workers: int) -> Problem:
-    """The server's own problem."""
-    own = jobs.make_problem(source, None)
-    if own.n_workers is not None and n_workers > own.n_workers:
-        raise ValueError(
-            f"workers has {n_workers} workers but problem has only {own.n_workers} shards"
-            " (n_workers)"
-        )
-    return own
-
-
-def _keeping(own: Problem, workers: Engine | VirtualEngine, log: Log | None) -> jobs.Keeping:
-    """What workers keep; it is carried to the server where one may be set up in another's place."""
-    carries = isinstance(workers, VirtualEngine) or workers.restarts > 0 or log is not None
-    return jobs.Keeping(jobs.form_of_state(own), carries)
+        dispatch_key = jax.random.split(host_key)[1]
+    answering(dispatch, n_workers, dispatch_key)([0])  # compiles what it draws with before the run
+    return answering(dispatch, n_workers, dispatch_key)
 
 
 def _crew(
-    workers: Engine | VirtualEngine,
-    problem: Problem | Callable[..., Problem],
-    key: jax.Array,
-    patience: float,
-    keeping: jobs.Keeping,
-) -> Crew:
+    workers: Engine | VirtualEngine, source: Any, model: ServerState, patience: float, log: Log
+) -> EngineCrew | VirtualCrew:
+    """The workers, set up; what they keep is carried where one may take another's place."""
+    form = jobs.form_of_state(model.problem)
     if isinstance(workers, VirtualEngine):
-        return VirtualCrew(workers, problem, key, keeping)
-    return EngineCrew(workers, problem, key, patience, keeping)
+        return VirtualCrew(workers, source, model.key, jobs.Keeping(form, carries=True))
+    keeping = jobs.Keeping(form, workers.restarts > 0 or log.file is not None)
+    return EngineCrew(workers, source, model.key, patience, keeping)
+
+
+@dataclass(eq=False)
+class Live:
+    """A run in progress."""
+
+    model: ServerState
+    server: Server
+    crew: EngineCrew | VirtualCrew
+    log: Log
+    dispatch: Dispatch
+    n_updates: int
+    record_every: int | None
+    timeout: list[float]  # seconds, by worker
+    patience: float  # seconds
+    on_record: Callable[[Any], None] | None
+
+    def __post_init__(self) -> None:
+        """What is known before the first job."""
+        server, collector, n = self.server, self.server.rules.collector, self.server.n_workers
+        self.alarm, self.serving = Alarm(collector.timer), Serving(server.collect, n)
+        self.records = {*recorded_versions(self.n_updates, self.record_every).tolist()}
+        if self.record_every is None and self.model.problem.objective is not None:
+            self.records.add(0)
+        self.judge = jax.jit(judge)
+        self.used = self.delay = 0  # gradients that have entered; the delay of the last update
+        self.entries: Entries = []  # that entered it, and not the one before it
+        self.entering: set[int] = set()  # all that entered it, by arrival
+        self.heard = self.resent = 0.0  # when an event came last; when jobs were sent again
+        self.silent = self.given_up = 0  # events since the last update; jobs lost since an arrival
+        self.arrivals = 0
+        self.waits = min(self.timeout) < math.inf
+        self.stalls = StallDetector(
+            server.collect.name,
+            collector.is_stuck_without,
+            self.dispatch,
+            self.timeout,
+            np.zeros(n),
+            None,
+            lambda worker, now: False,
+        )
+
+    def begin(self, initial: list[int]) -> None:
+        """Hands out the first jobs, or goes on from the log."""
+        server, crew, log = self.server, self.crew, self.log
+        for worker in server.begin(initial, 0.0):
+            crew.foresee(worker, 0.0)
+        for row in log.load(self.model):
+            self._hear(row.kind, row.worker, row.time, logged=row)
+        crew.news.go_on(log.events)
+        if log.rows:
+            self.heard = log.rows[-1].done
+            self.resent = self.heard if crew.places_stay else 0.0
+        else:
+            log.save(self.model, crew.news.events)
+        if self.on_record is not None:
+            self._measured()  # compiles it before the run
+            self._record(0.0)
+        crew.start_at(self.heard)
+        self._send([worker for worker, serial in enumerate(server.serial) if serial >= 0])
+        for worker, serial in enumerate(server.serial):
+            if serial == TAKEN:  # by a job of the process that was killed
+                self._hear(FREED, worker, crew.now())
+
+    def go_on(self, pace: Pace | None) -> None:
+        """Serves events until all updates are made."""
+        crew, number = self.crew, 0
+        while self.server.version < self.n_updates:
+            if number % self.server.n_workers == 0:
+                self._look()
+            deadline, number = min(self._deadlines().values(), default=math.inf), number + 1
+            until = min(deadline, self.alarm.at)
+            if not crew.pending and until == math.inf:
+                self._stall("no job will return any more")
+            event = crew.next(min(until, self.heard + self.patience))
+            now = crew.now()
+            # an answer that came in time counts, also where it was not looked at in time
+            late = now if event is None else math.nextafter(event.time, -math.inf)
+            if late >= until:
+                for worker, end in self._deadlines().items():
+                    if end <= late:
+                        self._hear(LOST, worker, crew.now())
+                if late >= self.alarm.at:
+                    self._hear(RANG, self.server.last[0], self.alarm.at)
+            if event is not None:
+                self.heard = now
+                self._serve(event)
+            elif now >= self.heard + self.patience:
+                self._stall(f"nothing was heard for {self.patience:g} seconds (patience)")
+            self.log.save(self.model, crew.news.events)
+            if pace is not None:
+                pace.at(self.server.version, now, *crew.news.events)
+        if pace is not None:
+            pace.end(self.server.time, *crew.news.events)
+
+    def _deadlines(self) -> dict[int, float]:
+        """When each running job is given up, by worker; none where no job ever is."""
+        if not self.waits:
+            return {}
+        start, timeout, serials = self.server.start, self.timeout, self.server.serial
+        return {
+            worker: max(start[worker], self.resent) + timeout[worker]
+            for worker, serial in enumerate(serials)
+            if serial >= 0
+        }
+
+    def _serve(self, event: Event) -> None:
+        """Sees what an event is of: a job that is waited for, or a worker that is free again."""
+        server, worker = self.server, event.worker
+        if event.error is not None:
+            if event.serial < 0:
+                raise set_up_error(event)
+            number, version = server.job[worker], server.read[worker]
+            raise WorkerError(
+                f"the gradient of worker {worker}, job {number}, at version {version}, failed:"
+                f" {in_words(event.error)}"
+            ) from event.error
+        if event.serial >= 0 and event.serial == server.serial[worker]:
+            if event.answer is None:
+                self._hear(LOST, worker, self.crew.now())
+            else:
+                self._hear(ARRIVED, worker, max(event.time, server.time), event.answer)
+        elif self.crew.places_stay and (event.answer is not None or event.serial < 0):
+            self._hear(FREED, worker, self.crew.now())
+
+    def _hear(
+        self,
+        kind: int,
+        worker: int,
+        time: float,
+        answer: jobs.Answer | None = None,
+        logged: Row | None = None,
+    ) -> None:
+        """Tells the server of an event, and does what it asks for, unless it is of the log."""
+        server, crew, verdict, entries = self.server, self.crew, None, []
+        job, read, handled = server.job[worker], server.read[worker], crew.now()
+        if kind == ARRIVED:
+            delay = server.version - read
+            verdict = server.take(worker, time)
+            self.alarm.hear(worker, time, steps=verdict is Verdict.STEP)
+            entries = self.serving.hear(worker, delay, time, verdict)
+        elif kind == RANG:
+            job = server.last[1]
+            if self.alarm.ring():
+                verdict, entries = Verdict.STEP, self.serving.step()
+        if answer is not None:
+            loss = np.array(answer.loss)  # a view would keep the gradient's memory
+            self.model.move(worker, job, answer.state)
+            if verdict is not Verdict.DROP:
+                held = Held(read, answer.gradient, loss, worker, job, time)
+                self.model.hold(self.arrivals, held)
+            self.model.losses.append(loss)
+        if verdict is Verdict.STEP and logged is None:
+            record = server.version + 1 in self.records
+            self.delay = self.model.step(entries, worker, job, time, record=record)
+            if server.collect.reuse is None:
+                self.model.serve_once()
+        computed = 0.0 if answer is None else answer.seconds
+        row = logged or Row(kind, worker, time, handled, crew.now(), computed)
+        if kind == ARRIVED:
+            started = server.react(worker, verdict, row.done)
+        elif kind == RANG:
+            started = [] if verdict is None else server.ring(time, row.done)
+        else:
+            started = (server.lose if kind == LOST else server.free)(worker, row.done)
+        self.log.note(row, None if verdict is None else (verdict, entries), started)
+        self._count(kind, verdict, entries)
+        for each in started:
+            crew.foresee(each, row.done)
+        if logged is None:
+            self._send(started)
+            if verdict is Verdict.STEP:
+                self._record(time)
+
+    def _count(self, kind: int, verdict: Verdict | None, entries: Entries) -> None:
+        """Counts an event, and the gradients that entered an update for the first time."""
+        self.silent = 0 if verdict is Verdict.STEP else self.silent + 1
+        if kind == LOST:
+            self.given_up += 1
+        elif kind == ARRIVED:
+            self.arrivals, self.given_up = self.arrivals + 1, 0
+        if verdict is Verdict.STEP:
+            self.entries = [entry for entry in entries if entry[0] not in self.entering]
+            self.entering = {arrival for arrival, _ in entries}
+            self.used += len(self.entries)
+
+    def _send(self, started: list[int]) -> None:
+        """Sends jobs that have started."""
+        server, model = self.server, self.model
+        for worker in started:
+            version, serial, job = server.read[worker], server.serial[worker], server.job[worker]
+            kept = model.kept_by(worker)
+            self.crew.send(worker, serial, job, kept, version, model.sent(version))
+        model.keep(server.awaited_versions())
+
+    def _record(self, time: float) -> None:
+        """Tells the row of the update that was just made, if it is recorded and asked for."""
+        version = self.model.version
+        if self.on_record is None or version not in self.records:
+            return
+        stopped = sum(end <= time for _, _, end in self.server.cancelled)
+        known: Any = (version, time, self.delay, self.used, self.arrivals + stopped)
+        self.on_record(in_python(Records(*known, **self._measured()._asdict())))
+
+    def _measured(self) -> Any:
+        """What is recorded of the present model."""
+        model, weight = self.model, np.array([weight for _, weight in self.entries])
+        losses = np.array([model.losses[arrival] for arrival, _ in self.entries], np.float64)
+        loss = np.sum(weight * losses) / np.sum(weight) if self.entries else np.nan
+        return self.judge(model.problem, model.params, np.asarray(loss, model.forms[0].dtype))
+
+    def _look(self) -> None:
+        """Ends the run if no update can come any more."""
+        server, n, timeout = self.server, self.server.n_workers, self.timeout
+        silent = self.crew.lost(self.patience)  # it also tells of them
+        if self.alarm.at < math.inf:
+            return
+        running = {worker for worker, serial in enumerate(server.serial) if serial != IDLE}
+        lost = {
+            worker
+            for worker in running & silent
+            if server.serial[worker] < 0 or timeout[worker] == math.inf
+        }
+        idle = {worker for worker in range(n) if not server.queues[worker]} - running
+        why = self.stalls.why_stuck(
+            Moment(
+                now=server.time,
+                coming=running - lost,
+                late={},
+                lost=lost,
+                jobless=idle - {*server.held},
+                silent=self.silent,
+                given_up=self.given_up,
+            )
+        )
+        if why is not None:
+            self._stall(why)
+
+    def _stall(self, why: str) -> None:
+        server = self.server
+        raise StalledError(
+            f"the run cannot go on after arrival {self.arrivals} at {server.time:g} seconds,"
+            f" update {server.version}: {why}",
+            server.trace_so_far(),
+        )
+
+    def outcome(self) -> Run:
+        """The run, its recorded models judged."""
+        planned = plan(self.server.trace(), width=1, record_every=self.record_every)
+        losses = [self.model.losses[arrival] for arrival in np.sort(planned.gradients.arrival)]
+        run = judged(self.model, planned, losses)
+        arrived = [row[-3:] for row in self.log.rows if row.kind == ARRIVED]
+        timing = Timing(*(np.array(column) for column in zip(*arrived, strict=True)))
+        source = replace(run.source, timing=timing, worker_events=self.crew.news.events)
+        states = self.model.worker_states(self.server.n_workers)
+        return replace(run, source=source, worker_states=states)

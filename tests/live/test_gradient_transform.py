@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from asyncjax import live, simulation, steps, traces
-from asyncjax.live import log
+from asyncjax.live import server_state
 from tests.live.shared import adam, quadratic, sgd
 from tests.live.test_resume import CLOCK, begun, lived
 from tests.live.test_training import assert_equal
@@ -55,8 +55,8 @@ def test_a_mean_of_all_is_the_plain_run():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["with a state", "both"])
 def test_a_killed_run_goes_on_with_what_had_arrived(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0)
     path = tmp_path / "log"
     rest = {"collect": traces.buffered(3), "clock": CLOCK}
     rest["update"] = simulation.Update(adam(0.1), **TREATED[name])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, live, results, traces
-from asyncjax.live import jobs, log, worker_pool
+from asyncjax.live import jobs, server_state, worker_pool
 from tests.live.shared import RELEASED, quadratic, rule_of, sgd, troubled
 from tests.live.test_faults import Lost, acting
 from tests.live.test_resume import Killed
@@ -186,7 +186,7 @@ class Stop:
     """Kills the server once its file says that so much happened; it counts from the writing."""
 
     def __init__(self, monkeypatch, is_enough, *, of_before=False):
-        real = log.Checkpoint.write
+        real = server_state.Checkpoint.write
 
         def write(file, state, **columns):
             events = live.WorkerEvents(*columns["worker_events"].tolist())
@@ -196,9 +196,9 @@ class Stop:
             if is_enough(events):
                 raise Killed
 
-        monkeypatch.setattr(log, "SECONDS", -1.0)
-        monkeypatch.setattr(log, "_SHARE", 0)
-        monkeypatch.setattr(log.Checkpoint, "write", write)
+        monkeypatch.setattr(server_state, "SECONDS", -1.0)
+        monkeypatch.setattr(server_state, "_SHARE", 0)
+        monkeypatch.setattr(server_state.Checkpoint, "write", write)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ class Placeless(ThreadPoolExecutor):
 
 def short(*given):
     """What is free, in words."""
-    from asyncjax.live.ray_cluster import shortage
+    from asyncjax.live.ray_engine import shortage
 
     return shortage(*given)
 

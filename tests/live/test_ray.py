@@ -383,7 +383,7 @@ def silent():
 
 @has_ray
 def test_who_never_answers_is_asked_by_a_process_that_ends_in_time(silent):
-    from asyncjax.live.ray_cluster import listens_on_loopback
+    from asyncjax.live.ray_engine import listens_on_loopback
 
     others, began = set(_family()), time.monotonic()
     with pytest.raises(ConnectionError) as told:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, storage, traces
-from asyncjax.live import log
-from asyncjax.live.log import ARRIVED
+from asyncjax.live import server_state
+from asyncjax.live.server_state import ARRIVED
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from tests.live.shared import adam, quadratic, sgd, tree
 from tests.live.test_training import CLOCK, FIELDS, RULES, assert_equal
@@ -29,8 +29,8 @@ class Killed(Exception):
 @pytest.fixture
 def often(monkeypatch):
     """The log is written after every event."""
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0)
 
 
 def lived(problem=quadratic, update=None, seed=0, n_updates=25, clock=CLOCK, **rest):
@@ -43,7 +43,7 @@ def lived(problem=quadratic, update=None, seed=0, n_updates=25, clock=CLOCK, **r
 
 def dying(monkeypatch, saves):
     """From now on the process dies while it writes the log, after so many times."""
-    real, left = log.Checkpoint.write, [saves]
+    real, left = server_state.Checkpoint.write, [saves]
 
     def write(self, *arguments, **columns):
         left[0] -= 1
@@ -51,7 +51,7 @@ def dying(monkeypatch, saves):
             raise Killed
         real(self, *arguments, **columns)
 
-    return monkeypatch.setattr(log.Checkpoint, "write", write)
+    return monkeypatch.setattr(server_state.Checkpoint, "write", write)
 
 
 def begun(path, monkeypatch, saves=9, **rest):
@@ -111,9 +111,9 @@ def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("unjudged")
 def test_the_file_is_written_before_anything_runs_and_then_seldom(tmp_path, monkeypatch):
     path, seen = tmp_path / "run.npz", []
-    real = log.Checkpoint.write
+    real = server_state.Checkpoint.write
     monkeypatch.setattr(
-        log.Checkpoint,
+        server_state.Checkpoint,
         "write",
         lambda self, *own, **columns: (
             seen.append(len(columns["kind"])),
@@ -196,8 +196,8 @@ def test_a_damaged_file_is_refused(name, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_stopped_workers_are_free_when_a_run_goes_on(tmp_path, monkeypatch):
     """The file of a run whose job was stopped: its worker is new, and gets the next at once."""
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0)
     path, rules = tmp_path / "run.npz", {"collect": traces.rennala(1, cancel=True)}
     with live.threads(3) as workers:
         train = partial(live.train, quadratic(), workers, sgd(0.1), n_updates=12, **rules)
@@ -218,9 +218,9 @@ PROCESS = """
 import os, signal, sys
 import numpy as np
 from asyncjax import live, traces
-from asyncjax.live import log
+from asyncjax.live import server_state
 from tests.live.shared import quadratic, sgd
-log.SECONDS, log._SHARE = -1.0, 0
+server_state.SECONDS, server_state._SHARE = -1.0, 0
 path, where, rule, calls, n_updates = *sys.argv[1:4], *map(int, sys.argv[4:])
 real = getattr(os, where)
 def killing(*arguments):
@@ -282,7 +282,7 @@ def test_a_killed_server_is_resumed_by_another_process(rule, tmp_path):
             stored = storage.load_arrays(path)
             for name, column in prefix.items():
                 np.testing.assert_array_equal(stored[name][: len(column)], column)
-            prefix = {name: stored[name] for name in log.Row._fields}
+            prefix = {name: stored[name] for name in server_state.Row._fields}
     trace = traces.load(f"{path}.trace.npz")
     traces.validate(trace)
     arrived = prefix["kind"] == ARRIVED

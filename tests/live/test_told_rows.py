@@ -5,7 +5,7 @@ import optax
 import pytest
 
 from asyncjax import live, simulation
-from asyncjax.live import log
+from asyncjax.live import server_state
 from tests.live.shared import quadratic, sgd, tree
 from tests.live.test_training import RULES, lived
 from tests.simulation.loops.test_record_rows import assert_rows_of, assert_same
@@ -51,8 +51,8 @@ def test_rows_come_while_real_workers_work():
 
 @pytest.mark.slow
 def test_a_resumed_run_tells_the_rows_after_its_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0.0)
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0.0)
     first, rest, path = [], [], tmp_path / "run.npz"
 
     def kill(row):

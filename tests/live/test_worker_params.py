@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from asyncjax import live, simulation, steps, traces
-from asyncjax.live import log
+from asyncjax.live import server_state
 from tests.live.shared import quadratic
 from tests.live.test_resume import CLOCK, begun, lived
 from tests.live.test_training import assert_equal
@@ -39,8 +39,8 @@ def test_views_are_those_of_a_replay_and_a_rerun():
 
 
 def test_a_killed_run_goes_on_with_its_views(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0)
     path, rest = tmp_path / "log", {"update": UPDATE, "clock": CLOCK}
     begun(path, monkeypatch, **rest)
     run, whole = lived(checkpoint=path, **rest), lived(**rest)

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, storage, traces
-from asyncjax.live import jobs, log
+from asyncjax.live import jobs, server_state
 from tests.live.shared import keeping, killed_while_it_keeps, quadratic, sgd, tree
 from tests.live.test_faults import Lost, Mortal
 from tests.live.test_resume import CLOCK, begun, lived
@@ -174,8 +174,8 @@ def test_workers_that_are_lost_at_random_go_on_with_their_states():
 @pytest.mark.parametrize("name", ["pure", "stopped", "thrown away"])
 @pytest.mark.parametrize("problem", [keeping, noisy])
 def test_a_killed_run_goes_on_with_the_states(name, problem, tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0)
     path, rest = tmp_path / "run.npz", {"problem": problem(), "update": OUTER, **RULES[name]}
     whole = lived(**rest)
     for saves in (9, 4):
@@ -191,8 +191,7 @@ def test_a_worker_holds_two_states_and_answers_with_one_if_it_is_carried():
     form = jobs.form_of_state(problem)
     for carries in (True, False):
         keeps = jobs.Keeping(form, carries)
-        own = jobs.Assignment("mine", problem, 0, jobs.key_parts(KEY), jobs.software(), keeps)
-        jobs.set_up(own)
+        jobs.set_up("mine", 0, problem, jobs.key_parts(KEY), jobs.software(), keeps)
         after = -1
         for job in (0, 1, 3):
             answer = jobs.compute("mine", model, 0, job, jobs.Kept(after, None))
