@@ -32,20 +32,7 @@ SOURCE = "https://github.com/asyncjax/asyncjax"  # as in pyproject.toml
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """Reads an integer of `least .. most`.
-
-    Args:
-        name: The argument, for the message.
-        value: A Python or NumPy integer, or a concrete integer array without axes.
-        least: Smallest allowed value.
-        most: Largest allowed value; None: any.
-
-    Returns:
-        The Python integer.
-
-    Raises:
-        TypeError: `value` is no integer, or is traced.
-        ValueError: It is out of range.
+    """Reads an integer of `least .. most`, also from a concrete array without axes.
 
     Example:
         >>> whole("n_workers", 0)
@@ -80,23 +67,7 @@ def real(
     most: float | None = None,
     finite: bool = True,
 ) -> float:
-    """Reads one real number.
-
-    Args:
-        name: The argument, for the message.
-        value: A Python or NumPy number, or a concrete array without axes.
-        above: The value must be larger than this.
-        least: The value must be at least this.
-        below: The value must be smaller than this.
-        most: The value must be at most this.
-        finite: Whether infinity is refused; NaN always is.
-
-    Returns:
-        The Python float.
-
-    Raises:
-        TypeError: `value` is no real number, or is traced.
-        ValueError: It is out of range.
+    """Reads one real number, also from a concrete array without axes; bounds are as in `within`.
 
     Example:
         >>> real("target", -1, above=0)
@@ -131,20 +102,13 @@ def within(
 
     Args:
         name: The argument, for the message.
-        value: A number or an array of numbers, of Python, NumPy or JAX.
+        value: A number or an array of numbers, of Python, NumPy or JAX; returned as it is.
         above: Every entry must be larger than this.
         least: Every entry must be at least this.
         below: Every entry must be smaller than this.
         most: Every entry must be at most this.
         finite: Whether infinity is refused; NaN always is.
         integer: Whether every entry must be an integer.
-
-    Returns:
-        `value`, as it was given.
-
-    Raises:
-        TypeError: `value` is not made of real numbers, or of integers where they are asked for.
-        ValueError: An entry is out of range; the first such is named.
 
     Example:
         >>> within("probability", [0.5, 1.5], least=0, most=1)
@@ -213,16 +177,6 @@ def _words(
 def one_key(name: str, value: Any) -> jax.Array:
     """Reads one typed key, concrete or traced.
 
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-
-    Returns:
-        The key.
-
-    Raises:
-        TypeError: `value` is not one typed key.
-
     Example:
         >>> one_key("key", 0)
         Traceback (most recent call last):
@@ -240,18 +194,6 @@ def one_key(name: str, value: Any) -> jax.Array:
 def instance(name: str, value: Any, kind: type | tuple[type, ...], words: str) -> Any:
     """Reads what only a factory makes.
 
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-        kind: Its class, or classes.
-        words: What is allowed, with how it is made.
-
-    Returns:
-        `value`.
-
-    Raises:
-        TypeError: `value` is of another class.
-
     Example:
         >>> instance("clock", 3, str, "a clock, as clocks.constant makes it")
         Traceback (most recent call last):
@@ -265,16 +207,6 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], words: str) -
 
 def flag(name: str, value: Any) -> bool:
     """Reads True or False, of Python or NumPy.
-
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-
-    Returns:
-        The Python bool.
-
-    Raises:
-        TypeError: `value` is neither.
 
     Example:
         >>> flag("waves", "no")
@@ -290,17 +222,6 @@ def flag(name: str, value: Any) -> bool:
 def function(name: str, value: Any, words: str = "a function") -> Any:
     """Reads something to call.
 
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-        words: What is allowed, such as what it is called with.
-
-    Returns:
-        `value`.
-
-    Raises:
-        TypeError: `value` cannot be called.
-
     Example:
         >>> function("progress", 3)
         Traceback (most recent call last):
@@ -313,16 +234,7 @@ def function(name: str, value: Any, words: str = "a function") -> Any:
 
 
 def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> None:
-    """Refuses what is no function of so many positional arguments.
-
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-        *arguments: What it is called with.
-        reason: What else the message says of it.
-
-    Raises:
-        TypeError: `value` cannot be called so.
+    """Refuses what is no function of these positional arguments; `reason` ends what is allowed.
 
     Example:
         >>> function_of("losses", lambda params: params, "params", "examples")
@@ -345,18 +257,6 @@ def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> Non
 
 def file_path(name: str, value: Any) -> Path:
     """Reads the path of a file that is there or will be written: its folder must exist.
-
-    Args:
-        name: The argument, for the message.
-        value: Text or a path.
-
-    Returns:
-        The path.
-
-    Raises:
-        TypeError: `value` is no path.
-        FileNotFoundError: Its folder does not exist.
-        IsADirectoryError: It is a folder.
 
     Example:
         >>> file_path("checkpoint", 3)
@@ -385,17 +285,7 @@ def install_line(extra: str) -> str:
 
 
 def extra(module: str, name: str) -> Any:
-    """Imports a library of an extra when it is needed.
-
-    Args:
-        module: What is imported.
-        name: The extra that brings it.
-
-    Returns:
-        The module.
-
-    Raises:
-        ImportError: It is not installed; the message has the install line.
+    """Imports a library of the extra `name` when it is needed, or says how to install it.
 
     Example:
         >>> extra("json", "study").dumps([1])

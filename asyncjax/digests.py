@@ -44,9 +44,6 @@ def key_of(*facts: Any, version: str | None = None) -> str:
         *facts: Values, functions, methods.
         version: Stands for what cannot be digested; None: that is refused.
 
-    Raises:
-        CannotDigest: A value cannot be told from others.
-
     Example:
         >>> def scaled(by):
         ...     return lambda x: by * x

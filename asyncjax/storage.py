@@ -55,13 +55,6 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         path: The file; its folder must exist.
         data: The content; text is written as UTF-8.
 
-    Raises:
-        TypeError: If the data are neither bytes nor text, or `path` is no path.
-        ValueError: If UTF-8 cannot hold the text.
-        FileNotFoundError: If the folder does not exist.
-        OSError: If the file cannot be written (the path is a folder or a device, the disk is full,
-            the folder is read-only); it names the file.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -143,12 +136,6 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None
             that can be printed, no backslash; it does not start with a slash or a drive, and
             between slashes, as in "adam/loss", is neither nothing nor "." nor "..".
 
-    Raises:
-        TypeError: If `arrays` is no mapping, a name is no text, or an array holds objects or a
-            type that npz cannot keep.
-        ValueError: If a name is not as said.
-        OSError: If the file cannot be written, as `write_atomically` tells.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -186,12 +173,6 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
     Returns:
         The arrays by name, in memory.
-
-    Raises:
-        TypeError: If `path` is no path.
-        FileNotFoundError: If there is no such file.
-        OSError: If it is a folder or a device, or cannot be read.
-        ValueError: If the file is no npz archive, is damaged, or holds objects.
     """
     with _opened(path) as file:
         if not zipfile.is_zipfile(file):
@@ -276,12 +257,6 @@ def save_json(path: str | os.PathLike[str], value: Any) -> None:
             or scalars of NumPy or JAX (written as lists and numbers); at most 100 levels of
             mappings and lists, none of which holds itself.
 
-    Raises:
-        TypeError: If something else is found; the message says where.
-        ValueError: If a text is one of the three strings that stand for numbers or cannot be
-            written as UTF-8, an integer has more than 14000 bits, or the levels are too many.
-        OSError: If the file cannot be written, as `write_atomically` tells.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -304,13 +279,6 @@ def load_json(path: str | os.PathLike[str]) -> Any:
 
     Returns:
         The value, with dicts, lists, text, numbers, truth values and None.
-
-    Raises:
-        TypeError: If `path` is no path.
-        FileNotFoundError: If there is no such file.
-        OSError: If it is a folder or a device, or cannot be read.
-        ValueError: If the file is not JSON in UTF-8, has a key twice in one mapping, or is nested
-            too deeply for Python to read; it names the file.
     """
     with _opened(path) as file:
         data = file.read()

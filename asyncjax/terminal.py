@@ -36,10 +36,7 @@ def plain(text: str, *, lines: bool = False) -> str:
 
 
 def quietly(command: Callable[[], int]) -> int:
-    """Runs a command; a pipe that its reader closed, as `head` does, ends it without a word.
-
-    Returns:
-        Its exit status, or 141 where the pipe was closed.
+    """Runs a command for its exit status, 141 where its reader closed the pipe, as `head` does.
 
     Example:
         >>> quietly(lambda: 2)
@@ -71,12 +68,7 @@ def answered(
 ) -> int:
     """Runs a command; what is wrong with what was given is one sentence, and exit status 2.
 
-    Args:
-        name: Of its room.
-        parser: Of its options.
-        given: What was typed behind the command.
-        run: The command, of its settings.
-        in_options: Makes a sentence that speaks of arguments one that speaks of options.
+    `in_options` makes a sentence that speaks of arguments one that speaks of options.
     """
 
     def command() -> int:

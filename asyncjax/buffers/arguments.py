@@ -21,24 +21,12 @@ _LARGEST = np.iinfo(np.int32).max
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a value, or a part of it, is known only when the program runs.
-
-    Example:
-        >>> is_traced([1, 2]), bool(jax.jit(lambda x: is_traced([x, 1]))(2))
-        (False, True)
-    """
+    """Whether a value, or a part of it, is known only when the program runs."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
 
 
 def integers(name: str, value: ArrayLike, least: int = 0, most: int | None = None) -> jax.Array:
-    """Reads integers in `least .. most`, one or an array of them; traced ones of any value.
-
-    Example:
-        >>> integers("worker", 3, 0, 2)
-        Traceback (most recent call last):
-        ...
-        ValueError: worker must be an integer in [0, 2], got 3
-    """
+    """Reads integers in `least .. most`, one or an array of them; traced ones of any value."""
     if not is_traced(value):
         within(name, value, least=least, most=most, integer=True)
         if np.max(np.asarray(value)) > _LARGEST:
@@ -51,12 +39,7 @@ def integers(name: str, value: ArrayLike, least: int = 0, most: int | None = Non
 
 
 def rows_of(name: str, value: ArrayLike, n_rows: int, *, padding: bool) -> jax.Array:
-    """Reads the number of one row, or m distinct ones; where `padding`, -1 stands for none.
-
-    Example:
-        >>> rows_of("worker", [0, -1, 2], 3, padding=True).tolist()
-        [0, -1, 2]
-    """
+    """Reads the number of one row, or m distinct ones; where `padding`, -1 stands for none."""
     index = integers(name, value, -1 if padding else 0, n_rows - 1)
     if index.ndim > 1:
         raise ValueError(f"{name} must be one integer or a vector, got shape {index.shape}")
@@ -69,12 +52,7 @@ def rows_of(name: str, value: ArrayLike, n_rows: int, *, padding: bool) -> jax.A
 
 
 def floating(name: str, value: Any) -> Any:
-    """Reads a floating dtype of at least 32 bits that arrays can have.
-
-    Example:
-        >>> floating("dtype", "float32").name
-        'float32'
-    """
+    """Reads a floating dtype of at least 32 bits that arrays can have."""
     words = "float32, or float64 with x64 enabled"
     try:
         dtype = None if value is None or shape_of(value) is not None else jnp.dtype(value)
@@ -89,14 +67,7 @@ def floating(name: str, value: Any) -> Any:
 
 
 def of_kind(name: str, value: Any, kind: type | tuple[type, ...]) -> Any:
-    """Reads a state, which is of a class of its own.
-
-    Example:
-        >>> of_kind("state", 3, optax.EmptyState)
-        Traceback (most recent call last):
-        ...
-        TypeError: state must be the EmptyState that init returned, got int
-    """
+    """Reads a state, which is of a class of its own."""
     if not isinstance(value, kind):
         first, got = kind[0] if isinstance(kind, tuple) else kind, type(value).__name__
         raise TypeError(f"{name} must be the {first.__name__} that init returned, got {got}")
@@ -122,12 +93,7 @@ def numbers(name: str, tree: Any) -> Any:
 
 
 def shape_of(leaf: Any) -> tuple[int, ...] | None:
-    """The shape of an array or a number; None if it is neither.
-
-    Example:
-        >>> shape_of(np.zeros((2, 3))), shape_of(0.5), shape_of(True)
-        ((2, 3), (), None)
-    """
+    """The shape of an array or a number; None if it is neither."""
     if not isinstance(leaf, type) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return None if leaf.dtype == np.dtype(bool) else tuple(leaf.shape)
     is_number = isinstance(leaf, int | float | complex) and not isinstance(leaf, bool)

@@ -6,10 +6,9 @@
     version_slots     slot[s] <- x                                      read(s) = slot[s]
     gradient_table    g[w] <- gradient of worker w                      mean = (1/n) sum_i g[i]
 
-The ring is for a training loop in which every gradient is taken at a version `delay` updates old
-and the delay is known only when it happens: every version of the last `capacity` is kept. Where it
-is known beforehand which versions are still to be read, slots are allocated like registers: each
-live version gets one, which is reused as soon as its version is dead. The plan decides the numbers.
+The ring serves a loop in which the delay is known only when it happens. Where it is known beforehand
+which versions are still to be read, slots are allocated like registers: each live version gets one,
+which is reused as soon as its version is dead. The plan decides the numbers.
 
 The table is behind proximal incremental aggregated gradient, SAG and other incremental methods. The
 mean is taken afresh: in a running sum, the rounding error of one large old row would stay for good.
@@ -128,7 +127,8 @@ def version_ring(capacity: int) -> VersionRing:
 
     `init(params)` starts the ring with one version. `push(state, params)` writes the next one.
     `read(state, delay)` returns the version `delay` pushes ago, 0 being the newest; a delay is
-    clipped to the versions written and kept, so rows never written are never read.
+    clipped to the versions written and kept, so rows never written are never read, and a traced
+    negative one is read as 0.
     `observe(state, delay)` adds to `version_overflows` every delay (a scalar, or an array of them)
     of at least `capacity`, which `read` can only answer with the oldest row.
 
@@ -136,13 +136,7 @@ def version_ring(capacity: int) -> VersionRing:
         capacity: Rows kept, at least 1. Serves delays 0 .. capacity - 1 exactly.
 
     Returns:
-        A `VersionRing` of pure functions. Several delays at once: `jax.vmap(ring.read, (None, 0))`.
-
-    Raises:
-        TypeError: If `capacity` is not a static integer; from the functions, if an argument is of
-            the wrong kind.
-        ValueError: If `capacity` is below 1; in `push`, if `params` do not fit the rows; in `read`
-            and `observe`, if a concrete delay is negative. A traced negative one is read as 0.
+        Pure functions. Several delays at once: `jax.vmap(ring.read, (None, 0))`.
 
     Example:
         >>> ring = version_ring(3)
@@ -202,21 +196,10 @@ def version_slots(n_slots: int) -> VersionSlots:
     `init(params)` fills every slot with `params`. `write(state, slot, params)` overwrites one slot;
     -1 is no write (so it can mean "nobody will read this version"). `read(state, slot)` returns a
     slot's version. With a vector of m slots, `write` takes and `read` returns trees with a leading
-    axis m.
+    axis m. A traced slot outside the range is no write, and is clipped when it is read.
 
     Args:
         n_slots: Number of slots, at least 1.
-
-    Returns:
-        A `VersionSlots` of pure functions.
-
-    Raises:
-        TypeError: If `n_slots` is not a static integer; from the functions, if an argument is of
-            the wrong kind.
-        ValueError: If `n_slots` is below 1; in `write`, if `params` do not fit the slots, or a
-            concrete slot is outside -1 .. n_slots - 1 or comes twice; in `read`, if a concrete slot
-            is outside 0 .. n_slots - 1. A traced slot outside the range is no write, and is clipped
-            when it is read.
 
     Example:
         >>> slots = version_slots(2)
@@ -265,21 +248,11 @@ def gradient_table(n_workers: int) -> GradientTable:
 
     `init(params)` is a table of zeros in the dtypes of `params`. `put(state, worker, grads)`
     overwrites one row, or m rows for a vector `worker[m]` and gradients with a leading axis m; a
-    worker of -1 is no write (padding). `mean(state)` divides by `n_workers` whatever was delivered:
+    worker of -1, or a traced one outside the range, is no write. `mean(state)` divides by `n_workers` whatever was delivered:
     a row never delivered counts as zero.
 
     Args:
         n_workers: Number of rows n, at least 1.
-
-    Returns:
-        A `GradientTable` of pure functions.
-
-    Raises:
-        TypeError: If `n_workers` is not a static integer; from the functions, if an argument is of
-            the wrong kind.
-        ValueError: If `n_workers` is below 1; in `put`, if `grads` do not fit the rows, or a
-            concrete `worker` is outside -1 .. n - 1 or comes twice. A traced worker outside the
-            range is no write.
 
     Example:
         >>> table = gradient_table(4)
@@ -294,13 +267,7 @@ def gradient_table(n_workers: int) -> GradientTable:
 def fitting(
     table: GradientTableState, worker: jax.Array, grads: optax.Updates, name: str
 ) -> optax.Updates:
-    """Reads the gradients of one worker, or of m with a leading axis m; see `gradient_table`.
-
-    Example:
-        >>> table = gradient_table(2).init(jnp.zeros(3))
-        >>> fitting(table, jnp.array([0, 1]), jnp.zeros((2, 3)), "grads").shape
-        (2, 3)
-    """
+    """Reads the gradients of one worker, or of m with a leading axis m; see `gradient_table`."""
     row = one_row(table.gradient_rows)
     of = f"the rows of the table for worker of shape {worker.shape}"
     return like(name, grads, row, of, worker.shape)

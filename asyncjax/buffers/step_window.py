@@ -61,21 +61,11 @@ def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Ste
     `init()` is an empty history. `push(state, step)` appends a step. `window(state, delay)` is the
     sum of the last `delay` steps; a delay is first clipped to the steps pushed, and one that is
     still above `capacity` gives infinity: the sum is unknown, and a shorter one would be wrong in
-    silence.
+    silence. A traced negative delay sums nothing.
 
     Args:
         capacity: Steps kept, at least 1.
         dtype: Floating dtype of the history, float32 or wider.
-
-    Returns:
-        A `StepWindow` of pure functions.
-
-    Raises:
-        TypeError: If `capacity` is not a static integer, or `dtype` no dtype; from the functions,
-            if an argument is of the wrong kind.
-        ValueError: If `capacity` is below 1, or `dtype` is not float32 or wider; if a `step` or a
-            `delay` is no scalar, or a concrete one is negative. A traced negative delay sums
-            nothing.
 
     Example:
         >>> history = step_window(3)
@@ -89,13 +79,7 @@ def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Ste
 
 
 def push_step(state: StepWindowState, step: ArrayLike) -> StepWindowState:
-    """Appends a step, a float scalar.
-
-    Example:
-        >>> state = push_step(step_window(2).init(), 0.5)
-        >>> state.recent_steps.tolist(), int(state.steps_pushed)
-        ([0.5, 0.0], 1)
-    """
+    """Appends a step, a float scalar."""
     steps = state.recent_steps
     return StepWindowState(
         recent_steps=steps.at[state.next_row].set(jnp.asarray(step).astype(steps.dtype)),
@@ -105,13 +89,7 @@ def push_step(state: StepWindowState, step: ArrayLike) -> StepWindowState:
 
 
 def window_sum(state: StepWindowState, delay: ArrayLike) -> jax.Array:
-    """Sums the newest `delay` steps: a float scalar in the dtype of the history.
-
-    Example:
-        >>> history = step_window(2)
-        >>> float(window_sum(history.push(history.init(), 0.5), 9))
-        0.5
-    """
+    """Sums the newest `delay` steps: a float scalar in the dtype of the history."""
     capacity = state.recent_steps.shape[0]
     delay = jnp.clip(jnp.asarray(delay).astype(jnp.int32), 0, state.steps_pushed)
     # Age 0 is the last step. A remainder would cost more than the sum.

@@ -48,12 +48,6 @@ class Engine:
         waiting: `(opened) -> (workers, why)`: which of them no place was free for yet, and how much
             is free, in words; None: each has its place at once.
         opened: The workers that are open, by number; filled by the engine itself.
-
-    Example:
-        >>> from asyncjax import live
-        >>> with live.threads(2) as workers:
-        ...     workers.open(0).submit(max, 1, 2).result()
-        2
     """
 
     name: str
@@ -100,10 +94,9 @@ def threads(n_workers: int, *, restarts: int = RESTARTS) -> Engine:
         restarts: As in `Engine`; a thread cannot be lost.
 
     Returns:
-        The engine. Python runs one thread at a time where it does not compute in JAX, and XLA, on a
-        CPU, computes as many gradients at a time as there are cores, also where one only waits in a
-        callback (or `NPROC` of them, a variable that it reads when it starts). A thread that hangs
-        cannot be ended: the engine leaves it behind, and Python waits for it when it ends.
+        The engine. XLA, on a CPU, computes as many gradients at a time as there are cores (or
+        `NPROC` of them), also where one only waits in a callback. A thread that hangs cannot be
+        ended: the engine leaves it behind, and Python waits for it when it ends.
 
     Example:
         >>> from asyncjax import live
@@ -172,7 +165,7 @@ def processes(
         executor = ProcessPoolExecutor(
             1, mp_context=get_context("spawn"), initializer=settle, initargs=(variables,)
         )
-        with variables_as_before(variables.__contains__):
+        with restoring(variables.__contains__):
             os.environ.update(variables)  # what a process imports first may read them
             executor.submit(os.getpid)
         # Were this end open, what a process was sending when it was killed would have no end, and
@@ -186,7 +179,7 @@ def processes(
 
 
 @contextlib.contextmanager
-def variables_as_before(is_ours: Callable[[str], bool]) -> Iterator[None]:
+def restoring(is_ours: Callable[[str], bool]) -> Iterator[None]:
     """Puts these variables of this process back as they were, when it is left."""
     before = dict(os.environ)
     try:
@@ -236,8 +229,7 @@ def executors(
 
     Example:
         >>> from concurrent.futures import ThreadPoolExecutor
-        >>> from asyncjax import live
-        >>> live.executors(2, lambda worker: ThreadPoolExecutor(1)).name
+        >>> executors(2, lambda worker: ThreadPoolExecutor(1)).name
         'executors'
     """
     function("open", open, "a function (worker) -> Executor")
@@ -263,9 +255,6 @@ def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> I
 
     The pieces of a worker that is lost are done by another that is opened in its place; `work` must
     be importable at the workers, and pure: it may run twice.
-
-    Raises:
-        RuntimeError: A worker was lost more often than the engine restarts it.
 
     Example:
         >>> from asyncjax import live

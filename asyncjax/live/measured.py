@@ -65,26 +65,23 @@ def service_of(run: Run) -> Service:
     """Returns how long the server of a live run took for a gradient, and more for a step.
 
     `gradient` is the median time, from taken up to answered, of the arrivals that made no step;
-    `step` is that of those that made one, less `gradient`, at least 0. Medians, since now and then
-    the machine does something else. A run that steps at every arrival cannot tell the two apart:
-    all is counted to the step.
+    `step` is that of those that made one, less `gradient`, at least 0. A run that steps at every
+    arrival cannot tell the two apart: all is counted to the step.
 
     Args:
         run: What `train` has returned.
 
     Returns:
-        Seconds, for `traces.asynchronous(..., service=)`. What other threads of the server's
-        process do (sending models, receiving gradients) is not in it: that is part of what a job
-        takes, from start to arrival.
+        Seconds, for `traces.asynchronous(..., service=)`. Sending models and receiving gradients is
+        not in it: that is part of what a job takes, from start to arrival.
 
     Example:
         >>> import numpy as np, optax
-        >>> from asyncjax import live, problems
+        >>> from asyncjax import clocks, live, problems
         >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
-        >>> with live.threads(2) as workers:
-        ...     run = live.train(problem, workers, optax.sgd(0.1), n_updates=20)
-        >>> live.service_of(run).gradient, 0.0 < live.service_of(run).step < 1.0
-        (0.0, True)
+        >>> workers = live.virtual(clocks.constant([1.0, 2.0]))
+        >>> live.service_of(live.train(problem, workers, optax.sgd(0.1), n_updates=3))
+        Service(gradient=0.0, step=0.0)
     """
     measured = timing(run)
     steps, took = np.asarray(run.trace.steps), measured.done - measured.handled
@@ -95,12 +92,10 @@ def service_of(run: Run) -> Service:
 def to_csv(run: Run, path: str | PathLike[str]) -> None:
     """Writes the arrivals of a live run as a table, a row each, in the order of their arrival.
 
-    Columns: `worker`; `job`, its number at the worker; `start`, `arrived`, `handled`, `done`, when
-    it was handed out, reached the server, was taken up and was answered; `duration`, arrived less
-    start; `computed`, how long the worker computed; `read_version` and `version` of the model it
-    was computed at and arrived at; `used` and `steps`, 0 or 1, whether the gradient was used and
-    made a step. Times are in seconds. Jobs that did not arrive are not there, so their numbers are
-    missing.
+    Columns: `worker`; `job`, its number at the worker; `start`, `arrived`, `handled`, `done`;
+    `duration`, arrived less start; `computed`, by the worker; `read_version` and `version` of the
+    model it was computed at and arrived at; `used` and `steps`, 0 or 1. Times are in seconds. Jobs
+    that did not arrive are not there.
 
     Args:
         run: What `train` has returned.

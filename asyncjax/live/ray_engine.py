@@ -28,14 +28,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from asyncjax.checks import flag, install_line, real, shown, whole
-from asyncjax.live.engines import (
-    RESTARTS,
-    Engine,
-    is_installed,
-    processes,
-    settle,
-    variables_as_before,
-)
+from asyncjax.live.engines import RESTARTS, Engine, is_installed, processes, restoring, settle
 
 _STORE = 2**30  # bytes of the object store of a Ray of our own, taken as they are needed
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
@@ -236,8 +229,7 @@ class _Cluster:
 def listens_on_loopback(address: str, seconds: float) -> bool:
     """Whether a cluster that can be joined is on loopback; another process joins it first.
 
-    In this one Ray would wait for as long as it likes and then end it. And it takes loopback for
-    this machine's outward address, where such a cluster does not listen.
+    In this one Ray would wait for as long as it likes, and then end it.
     """
     target = address
     if address == "auto":
@@ -325,22 +317,17 @@ def ray(
             which tries that first: where Ray gets no answer it may end the process that asks.
         restarts: How often a worker whose actor died is opened anew. Ray itself retries nothing.
         object_store_memory: Bytes, at least 75 MiB, in which a Ray of our own keeps models and
-            gradients above 100 kB, taken as they are needed. It should hold a model and two
-            gradients a worker, and each gradient that waits or serves at the server, and where
-            answers carry what workers keep, two states and a gradient more a worker: what does not
-            fit goes to disk, which made runs two to five times slower. Ray's own processes take
-            about half a gigabyte besides.
+            gradients above 100 kB. It should hold a model, two gradients a worker, each gradient
+            that waits or serves, and two states a worker where answers carry them: what does not
+            fit goes to disk, which made runs two to five times slower.
         log_to_driver: Whether what workers print is shown here.
         options: Of each actor, as in `ray.remote`: `num_cpus` (1 unless said), `num_gpus`,
-            `resources`, `memory`, `runtime_env`, `scheduling_strategy`, ... Not those by which an
-            actor would be retried, shared or outlive the run.
-
-    Returns:
-        The engine. On a CPU each worker computes in one thread, unless `runtime_env` sets
-        `XLA_FLAGS`.
+            `resources`, `memory`, `runtime_env`, ... Not those by which an actor would be retried,
+            shared or outlive the run. `XLA_FLAGS` in `runtime_env` replaces ours, by which each
+            worker computes in one thread on a CPU.
 
     Raises:
-        ValueError: With the first worker: this machine has less than the options ask for; on a
+        ValueError: With the first worker: this machine has less than the options ask for. On a
             cluster, workers that find no place are waited for (`patience` of `train`), and told of.
         ConnectionError: With the first worker: there is no cluster at the address, or no answer.
 
@@ -430,9 +417,7 @@ def _own_environment() -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         stack.callback(_read_token_again)
-        stack.enter_context(
-            variables_as_before(lambda name: name.startswith("RAY_") or name == "PYTHONBREAKPOINT")
-        )
+        stack.enter_context(restoring(lambda name: name.startswith(("RAY_", "PYTHONBREAKPOINT"))))
         os.environ.setdefault("RAY_free_objects_period_milliseconds", "20")
         if "RAY_AUTH_MODE" not in os.environ:
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))

@@ -60,14 +60,8 @@ def rerun(
 
     Returns:
         The run. Its parameters are those of the live run where the workers computed on the same
-        kind of device as this process, with the same software and flags of the compiler. One
-        gradient is computed at a time, so that `simulation.replay` is faster. Where workers keep a
-        state from job to job, so does this: all that arrived is computed, also what was thrown
-        away, and n states take memory here.
-
-    Raises:
-        ValueError: The gradients of the trace serve in a way that no live run has: again, after a
-            step in which they did not.
+        kind of device as this process, with the same software and flags of the compiler. Where
+        workers keep a state from job to job, what was thrown away is computed too.
 
     Example:
         >>> import numpy as np, optax

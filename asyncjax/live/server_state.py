@@ -35,7 +35,7 @@ from asyncjax.live.jobs import Kept, Leaves
 from asyncjax.live.worker_pool import WorkerEvents
 from asyncjax.problems import Problem
 from asyncjax.simulation.engine import first_state, judge
-from asyncjax.simulation.loops.checkpoints import Checkpoint, form_of, mark_of
+from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, form_of, mark_of
 from asyncjax.simulation.update import Arrival, Extras, Update, server_step
 from asyncjax.traces.collection import Entries, Verdict
 
@@ -334,10 +334,17 @@ Judged = tuple[Verdict, Entries]  # what becomes of a gradient, and what enters 
 
 
 class Log:
-    """The events of a run, and the file that they are kept in, if they are."""
+    """The events of a run, and the file that they are kept in, if there is a path.
 
-    def __init__(self, file: Checkpoint | None = None) -> None:
-        self.file = file
+    `settings` are whatever makes the run beside its programs and arrays: names, numbers, None.
+    """
+
+    def __init__(
+        self, model: ServerState, path: str | os.PathLike[str] | None, *settings: Any
+    ) -> None:
+        self.model, self.file = model, None
+        if path is not None:
+            self.file = Checkpoint(Path(path), _mark(model, repr(settings)))
         self.rows: list[Row] = []
         self.answers: list[int] = []
         self.events = WorkerEvents()  # of workers, as the file has them
@@ -357,7 +364,7 @@ class Log:
                 f"belongs to another run; its rules answered event {number} in another way"
             )
 
-    def save(self, model: ServerState, events: WorkerEvents) -> None:
+    def save(self, events: WorkerEvents) -> None:
         """Writes the file, if it is time to; with it, what happened to workers so far."""
         began = time.monotonic()
         if self.file is None or began < self.due:
@@ -365,13 +372,13 @@ class Log:
         columns = zip(*self.rows, strict=True) if self.rows else [()] * len(Row._fields)
         named = zip(Row._fields, columns, _DTYPES, strict=True)
         arrays = {name: np.array(column, dtype) for name, column, dtype in named}
-        state, index = model.state()
+        state, index = self.model.state()
         arrays |= {"answers": np.array(self.answers, np.uint32), _EVENTS: np.array(events)}
         self.file.write(state, **arrays, **index)
         now = time.monotonic()
         self.due = now + max(SECONDS, _SHARE * (now - began))
 
-    def load(self, model: ServerState) -> list[Row]:
+    def load(self) -> list[Row]:
         """Restores the model, if there is a file; the events that the server is told again."""
         if self.file is None or not self.file.path.exists():
             return []
@@ -381,15 +388,12 @@ class Log:
         if _EVENTS in arrays:  # not in files of before
             self.events = WorkerEvents(*arrays.pop(_EVENTS).tolist())
         index, file = {name: arrays.pop(name) for name in INDEX}, self.file
-        model.restore(lambda like: file.unpack(arrays, like), index, rows[0].count(ARRIVED))
+        self.model.restore(lambda like: file.unpack(arrays, like), index, rows[0].count(ARRIVED))
         return [Row(*row) for row in zip(*rows, strict=True)]
 
 
-def log_of(path: str | os.PathLike[str], model: ServerState, *settings: Any) -> Log:
-    """The log of a run, which knows it by its programs, its arrays and its settings.
-
-    `settings` are whatever else makes the run: names, numbers, None.
-    """
+def _mark(model: ServerState, settings: str) -> Mark:
+    """What tells a run from others: its programs, its arrays and its settings."""
     problem, update, key = model.problem, model.update, model.key
     state, params = (model.params, model.opt_state), model.params
     (loss, gradient), kept = model.forms, jax.eval_shape(problem.worker_state)
@@ -407,7 +411,6 @@ def log_of(path: str | os.PathLike[str], model: ServerState, *settings: Any) -> 
         programs.append(arrive.lower(update, arrival, params, model.arrival_state))
     if update.aggregator is not None:
         programs.append(together.lower(update, [params] * 3, [extras] * 3))
-    words = np.frombuffer(repr(settings).encode(), np.uint8)
+    words = np.frombuffer(settings.encode(), np.uint8)
     has_extras = isinstance(update.optimizer, optax.GradientTransformationExtraArgs)
-    mark = mark_of(programs, problem.params, problem.data, key, words, has_extras)
-    return Log(Checkpoint(Path(path), mark))
+    return mark_of(programs, problem.params, problem.data, key, words, has_extras)

@@ -28,35 +28,12 @@ from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
 from asyncjax.live.measured import Timing
 from asyncjax.live.rerun import judged
-from asyncjax.live.server_state import (
-    ARRIVED,
-    FREED,
-    LOST,
-    RANG,
-    Held,
-    Log,
-    Row,
-    ServerState,
-    log_of,
-)
-from asyncjax.live.worker_pool import (
-    EngineCrew,
-    Event,
-    VirtualCrew,
-    VirtualEngine,
-    in_words,
-    set_up_error,
-)
+from asyncjax.live.server_state import ARRIVED, FREED, LOST, RANG, Held, Log, Row, ServerState
+from asyncjax.live.worker_pool import EngineCrew, Event, Job, VirtualCrew, VirtualEngine, in_words
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run
-from asyncjax.simulation.arguments import (
-    Execution,
-    check_problem,
-    check_update,
-    execution_of,
-    first_equal,
-    key_of,
-)
+from asyncjax.simulation import arguments
+from asyncjax.simulation.arguments import Execution
 from asyncjax.simulation.engine import judge
 from asyncjax.simulation.loop import in_python
 from asyncjax.simulation.plan import plan, recorded_versions
@@ -105,62 +82,53 @@ def train(
             sent to another process must be importable there. Workers may keep a state from job to
             job (`problems.local_steps(..., keep_state=True)`), see the note.
         workers: An engine: `processes`, `threads`, `devices`, `ray`, `executors`, or `virtual`.
-        update: Any optax optimizer, handed what `simulation.replay` hands it; or a
-            `simulation.Update`, whose aggregator is compiled for each number of gradients.
+        update: Any optax optimizer, or a `simulation.Update`, whose aggregator is compiled for each
+            number of gradients.
         rule: What the server does with its workers; None: `traces.Rule()`, every gradient on
             arrival. Its timeout is in seconds: the worker goes on with the job, and gets another
             when it has answered.
         n_updates: Server updates; the run ends with the arrival that makes the last one.
         collect: Short form of `rule=traces.Rule(collect=collect)`.
-        key: Typed key: job j of worker i gets fold_in(fold_in(key, i), j), as in a replay. None:
-            `jax.random.key(0)`.
+        key: Typed key, used as in a replay. None: `jax.random.key(0)`.
         record_every: As in `simulation.replay`. Models are judged after the run.
         patience: Seconds without any news after which the run is called stuck; after which a worker
             that is not heard counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
         execution: A checkpoint, progress and `on_record`, as in `simulation.replay`. A row is told
-            as soon as its update is made and the jobs in answer to it are sent, by the thread that
-            serves: gradients that come while the model is judged wait. It counts what has happened
-            by then: in `used` no gradient that will enter a later update only
-            (`traces.ringleader`), in `computed` no job that is cancelled later.
+            as soon as its update is made and the jobs in answer to it are sent; gradients that come
+            while the model is judged wait. It counts what has happened by then: in `used` no
+            gradient that only enters a later update, in `computed` no job that is cancelled later.
         progress: Short form of the execution's; its time is in seconds, and it counts how often
             workers were lost, came back, or waited for a place.
         checkpoint: Short form of the execution's: file from which a run that was killed goes on. It
-            is written before anything runs, then every half a minute (and no more than a twentieth
-            of the time), and removed at the end: what the server was told, and the models and
-            gradients that it holds. If it is there the rules are told all of it again, jobs that
-            were in flight are sent again, and time goes on from the last event. The file of another
-            run is refused, as in `simulation.replay` (what workers load for themselves is not
-            seen). It is written between two events, by the thread that serves them: 10 ms for a
-            small model, about 5 seconds a gigabyte of all that is held (measured on two slow
-            cores). What workers keep is in it.
+            is written before anything runs, then between two events every half a minute (and no
+            more than a twentieth of the time), and removed at the end. If it is there the rules are
+            told all of it again, jobs that were in flight are sent again, and time goes on from the
+            last event. The file of another run is refused (what workers load for themselves is not
+            seen). Writing takes 10 ms for a small model, about 5 seconds a gigabyte of all that is
+            held (on two slow cores).
 
     Returns:
         The run. Its trace (`run.trace`) is in seconds since all workers were ready;
         `simulation.replay(problem, run.trace, update, key=key, waves=False)` computes the same
         model: to the bit for plain SGD, to rounding (1e-5) where the compiler joins operations in
-        another way. Memory at the server: a model for each version that is still read or recorded,
-        a gradient for each that waits or serves, and, where they are carried to it, n states of
-        workers (at the end twice, as `worker_states` of the run). `run.worker_events` says how
-        often workers were lost, came back, or waited for a place.
+        another way. The server holds a model for each version that is still read or recorded, a
+        gradient for each that waits or serves, and n states of workers where they are carried.
 
     Note:
-        A worker that is lost, or has not answered for `patience` seconds, is told of when it
-        happens, once, with how many are left; so are its return, and workers that wait for a place
-        on a cluster. Each is a warning of the logger `asyncjax.live` (of `logging`), on stderr
-        unless the program sets up logging otherwise. On a virtual clock nobody is lost: who leaves
-        does so by the clock. A run that goes on from its checkpoint counts on, and lost workers
-        count as returned, since all are opened again.
+        A worker that is lost, or has not answered for `patience` seconds, is told of once, with how
+        many are left; so are its return, and workers that wait for a place on a cluster. Each is a
+        warning of the logger `asyncjax.live`, and counted in `run.worker_events`. A run that goes
+        on from its checkpoint counts on, and lost workers count as returned.
 
         A job that is stopped (`cancel=True`, `timeout`) is not taken out of a worker's hands: he is
         busy until he has answered, as in `traces.asynchronous(..., interruptible=False)`.
 
         What workers keep is moved by every job whose answer arrives, also if it is thrown away, and
-        by no job that was stopped, given up or lost, as in a replay. It stays with the workers,
-        which hold two states each, before and after their last job. Each answer also carries the
-        state (for Adam as much as two gradients more), so that a worker who takes the place of a
-        lost one is sent it and goes on: unless lost workers are not opened anew (`restarts=0` of
-        the engine) and there is no checkpoint. Then no state travels, and `worker_states` is None.
+        by no other, as in a replay. Each answer carries the state (for Adam as much as two
+        gradients more), so that a worker who takes the place of a lost one goes on with it: unless
+        lost workers are not opened anew (`restarts=0` of the engine) and there is no checkpoint.
+        Then no state travels, and `worker_states` is None.
 
     Raises:
         WorkerError: The gradient of a job failed.
@@ -179,9 +147,9 @@ def train(
     instance("workers", workers, (Engine, VirtualEngine), "an engine, such as live.processes(8)")
     n, rule = workers.n_workers, _rule(rule, collect)
     short = {"progress": progress, "checkpoint": checkpoint}
-    execution = execution_of(execution, knows=("on_record",), **short)
+    execution = arguments.execution_of(execution, knows=("on_record",), **short)
     rule.check_workers(n)
-    n_updates, key = count_of_updates(n_updates), key_of(key)
+    n_updates, key = count_of_updates(n_updates), arguments.key_of(key)
     if record_every is not None:
         record_every = whole("record_every", record_every)
     served = jobs.make_problem(problem, None)
@@ -189,9 +157,9 @@ def train(
         raise ValueError(
             f"workers has {n} workers but problem has only {served.n_workers} shards (n_workers)"
         )
-    check_problem(served)
-    check_update(update, served.params, n_workers=n)
-    update = first_equal(update_of(update))
+    arguments.check_problem(served)
+    arguments.check_update(update, served.params, n_workers=n)
+    update = arguments.first_equal(update_of(update))
     if update.is_of_arrivals and rule.collect.reuse is not None:
         raise ValueError(
             "gradient_transform and aggregator must be None where gradients serve in several"
@@ -207,12 +175,10 @@ def train(
     rules = Rules(answer, rule.collect, opened, rule.gate, rule.read == "start")
     initial, model = first_jobs(n, rule.concurrency, answer), ServerState(served, update, key)
     model.prime()
-    log = Log()
-    if execution.checkpoint is not None:
-        bound = None if rule.gate is None else rule.gate.bound
-        names = (rule.dispatch.name, rule.collect.name, bound, rule.read)
-        rest = (n_updates, record_every, timeout, rule.concurrency)
-        log = log_of(execution.checkpoint, model, *names, *rest)
+    bound = None if rule.gate is None else rule.gate.bound
+    settings = (rule.dispatch.name, rule.collect.name, bound, rule.read)
+    settings += (n_updates, record_every, timeout, rule.concurrency)
+    log = Log(model, execution.checkpoint, *settings)
     with contextlib.closing(_crew(workers, problem, model, patience, log)) as crew:
         server = Server(n, rules, places_stay=crew.places_stay)
         tell = execution.on_record
@@ -281,7 +247,6 @@ class Live:
     on_record: Callable[[Any], None] | None
 
     def __post_init__(self) -> None:
-        """What is known before the first job."""
         server, collector, n = self.server, self.server.rules.collector, self.server.n_workers
         self.alarm, self.serving = Alarm(collector.timer), Serving(server.collect, n)
         self.records = {*recorded_versions(self.n_updates, self.record_every).tolist()}
@@ -310,14 +275,14 @@ class Live:
         server, crew, log = self.server, self.crew, self.log
         for worker in server.begin(initial, 0.0):
             crew.foresee(worker, 0.0)
-        for row in log.load(self.model):
+        for row in log.load():
             self._hear(row.kind, row.worker, row.time, logged=row)
         crew.news.go_on(log.events)
         if log.rows:
             self.heard = log.rows[-1].done
             self.resent = self.heard if crew.places_stay else 0.0
         else:
-            log.save(self.model, crew.news.events)
+            log.save(crew.news.events)
         if self.on_record is not None:
             self._measured()  # compiles it before the run
             self._record(0.0)
@@ -352,7 +317,7 @@ class Live:
                 self._serve(event)
             elif now >= self.heard + self.patience:
                 self._stall(f"nothing was heard for {self.patience:g} seconds (patience)")
-            self.log.save(self.model, crew.news.events)
+            self.log.save(crew.news.events)
             if pace is not None:
                 pace.at(self.server.version, now, *crew.news.events)
         if pace is not None:
@@ -373,8 +338,6 @@ class Live:
         """Sees what an event is of: a job that is waited for, or a worker that is free again."""
         server, worker = self.server, event.worker
         if event.error is not None:
-            if event.serial < 0:
-                raise set_up_error(event)
             number, version = server.job[worker], server.read[worker]
             raise WorkerError(
                 f"the gradient of worker {worker}, job {number}, at version {version}, failed:"
@@ -453,9 +416,9 @@ class Live:
         """Sends jobs that have started."""
         server, model = self.server, self.model
         for worker in started:
-            version, serial, job = server.read[worker], server.serial[worker], server.job[worker]
-            kept = model.kept_by(worker)
-            self.crew.send(worker, serial, job, kept, version, model.sent(version))
+            version, number, kept = server.read[worker], server.job[worker], model.kept_by(worker)
+            serial, leaves = server.serial[worker], model.sent(version)
+            self.crew.send(Job(worker, serial, number, kept, version, leaves))
         model.keep(server.awaited_versions())
 
     def _record(self, time: float) -> None:

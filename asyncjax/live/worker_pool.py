@@ -112,6 +112,17 @@ class Event(NamedTuple):
     error: BaseException | None = None  # of the call, where it was not the worker that was lost
 
 
+class Job(NamedTuple):
+    """A job as it is sent."""
+
+    worker: int
+    serial: int
+    number: int  # jobs that the worker had started before
+    kept: jobs.Kept | None  # what the worker starts it with; None: workers keep nothing
+    version: int
+    model: jobs.Leaves  # that version
+
+
 class SetUpError(RuntimeError):
     """A worker could not be set up, or has other software than the server."""
 
@@ -152,14 +163,13 @@ class EngineCrew:
 
     def _await_worker(self, seconds: float) -> None:
         """Waits for one that is set up."""
-        event, name = self.next(seconds), self.engine.name
+        name = self.engine.name
+        self.next(seconds)
         if self.dead:
             raise SetUpError(
                 f"worker {min(self.dead)} of {name} was lost {self.engine.restarts + 1} times while"
                 " it was set up: can it import what it is sent?"
             )
-        if event is not None and event.error is not None:
-            raise set_up_error(event)
         if self.pending and self.now() >= seconds:
             raise SetUpError(
                 f"worker {min(self.pending)} of {name} was not ready after {seconds:g} seconds"
@@ -195,27 +205,16 @@ class EngineCrew:
     def foresee(self, worker: int, now: float) -> None:
         """A worker's next job starts now; told of all jobs, before they are sent, in order."""
 
-    def send(
-        self,
-        worker: int,
-        serial: int,
-        number: int,
-        kept: jobs.Kept | None,
-        version: int,
-        model: jobs.Leaves,
-    ) -> None:
-        """Starts a job, its worker's `number`-th; or, where a run goes on, starts it again.
-
-        What a worker keeps is sent where it was set up since its last job.
-        """
-        if self.shared[0] != version:
-            put = self.engine.put
-            self.shared = version, model if put is None else put(model)
+    def send(self, job: Job) -> None:
+        """Starts a job; what a worker keeps is sent where it was set up since its last one."""
+        put, kept, worker = self.engine.put, job.kept, job.worker
+        if self.shared[0] != job.version:
+            self.shared = job.version, job.model if put is None else put(job.model)
         if kept is not None and worker not in self.fresh:
             kept = kept._replace(state=None)
         self.fresh.discard(worker)
-        call = (self.run, self.shared[1], worker, number, kept)
-        self._call(worker, serial, jobs.compute, *call)
+        call = (self.run, self.shared[1], worker, job.number, kept)
+        self._call(worker, job.serial, jobs.compute, *call)
 
     def next(self, until: float) -> Event | None:
         """Waits for the next event; None if there is none until that time."""
@@ -229,6 +228,8 @@ class EngineCrew:
         if isinstance(error, self.engine.lost):
             self._reopen(worker, type(error).__name__)
             return Event(now, worker, serial, None) if serial >= 0 else None
+        if error is not None and serial < 0:
+            raise _set_up_error(worker, error)
         if error is not None:
             return Event(now, worker, serial, None, error)
         answer = future.result()
@@ -284,19 +285,19 @@ class EngineCrew:
                 executor.submit(jobs.forget, self.run, worker)
 
 
-def set_up_error(event: Event) -> SetUpError:
+def _set_up_error(worker: int, error: BaseException) -> SetUpError:
     """The error of a worker whose set-up failed."""
-    error = SetUpError(f"worker {event.worker} could not be set up: {in_words(event.error)}")
-    if any(word in str(event.error).lower() for word in _UNSENDABLE):
-        error = SetUpError(
-            f"problem cannot be sent to worker {event.worker} ({in_words(event.error)}): give a"
+    told = SetUpError(f"worker {worker} could not be set up: {in_words(error)}")
+    if any(word in str(error).lower() for word in _UNSENDABLE):
+        told = SetUpError(
+            f"problem cannot be sent to worker {worker} ({in_words(error)}): give a"
             " function of a module that makes it"
         )
-    error.__cause__ = event.error
-    return error
+    told.__cause__ = error
+    return told
 
 
-def in_words(error: BaseException | None) -> str:
+def in_words(error: BaseException) -> str:
     """An error in a message."""
     return str(error) if isinstance(error, jobs.CallError) else f"{type(error).__name__}: {error}"
 
@@ -317,7 +318,7 @@ class VirtualCrew:
         self.finishes, _ = finishes(DurationBlocks(engine.clock, duration_key), 64)
         self.run, self.time = f"virtual-{id(self)}", 0.0
         self.news = News("virtual", self.n_workers)  # none: who leaves does so by the clock
-        self.pending: list[tuple[float, int, int, int, Any, jobs.Leaves]] = []  # a heap
+        self.pending: list[tuple[float, int, int, Job]] = []  # a heap
         self.sent = [-1] * self.n_workers  # the serial of each worker's last job
         self.finish = [0.0] * self.n_workers  # of each worker's last job
         task = (source, jobs.key_parts(key), jobs.software(), keeping)
@@ -325,7 +326,7 @@ class VirtualCrew:
             try:
                 jobs.set_up(self.run, worker, *task)
             except jobs.CallError as error:
-                raise set_up_error(Event(0.0, worker, -1, None, error)) from error
+                raise _set_up_error(worker, error) from error
 
     def now(self) -> float:
         """Time of the last event."""
@@ -339,30 +340,22 @@ class VirtualCrew:
         """A worker's next job starts now."""
         self.finish[worker] = self.finishes[worker](now)
 
-    def send(
-        self,
-        worker: int,
-        serial: int,
-        number: int,
-        kept: jobs.Kept | None,
-        version: int,
-        model: jobs.Leaves,
-    ) -> None:
-        """Starts a job, its worker's `number`-th."""
-        finish, self.sent[worker] = self.finish[worker], serial
+    def send(self, job: Job) -> None:
+        """Starts a job."""
+        finish, self.sent[job.worker] = self.finish[job.worker], job.serial
         if finish < math.inf:
-            heappush(self.pending, (finish, worker, serial, number, kept, model))
+            heappush(self.pending, (finish, job.worker, job.serial, job))
 
     def next(self, until: float) -> Event | None:
         """The next event; None if there is none until that time."""
         if not self.pending or self.pending[0][0] > until:
             self.time = max(self.time, until)
             return None
-        self.time, worker, serial, number, kept, model = heappop(self.pending)
+        self.time, worker, serial, job = heappop(self.pending)
         if serial != self.sent[worker]:  # it was stopped, and its worker has begun another
             return Event(self.time, worker, serial, None)
         try:
-            answer = jobs.compute(self.run, model, worker, number, kept)
+            answer = jobs.compute(self.run, job.model, worker, job.number, job.kept)
             return Event(self.time, worker, serial, answer)
         except jobs.CallError as error:
             return Event(self.time, worker, serial, None, error)
