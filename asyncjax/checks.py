@@ -57,16 +57,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
     return number
 
 
-def real(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float | None = None,
-    below: float | None = None,
-    most: float | None = None,
-    finite: bool = True,
-) -> float:
+def real(name: str, value: Any, *, finite: bool = True, **bounds: Any) -> float:
     """Reads one real number, also from a concrete array without axes; bounds are as in `within`.
 
     Example:
@@ -83,7 +74,7 @@ def real(
             number = None
     if number is None:
         raise TypeError(f"{name} must be a concrete real number, got {value!r}")
-    within(name, number, above=above, least=least, below=below, most=most, finite=finite)
+    within(name, number, finite=finite, **bounds)
     return number
 
 

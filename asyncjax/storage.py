@@ -72,8 +72,21 @@ def _put(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any]) -> Non
     """Puts what `write` writes in the place of a file, as `write_atomically` does."""
     target = _as_path(path)
     try:
-        _check_place(target)
-        _replace(target, write)
+        if target.exists() and not target.is_file():
+            raise IsADirectoryError(f"path is {str(target)!r}; {_NO_FILE}")
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"path is {str(target)!r}; its folder does not exist")
+        temporary = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.part")
+        try:
+            with open(temporary, "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
     except OSError as error:
         if error.errno is None:  # told already
             raise
@@ -90,41 +103,18 @@ def _as_path(path: Any) -> Path:
     return Path(path)
 
 
-def _check_place(target: Path) -> None:
-    """Refuses a place where no file can be put."""
-    if target.exists() and not target.is_file():
-        raise IsADirectoryError(f"path is {str(target)!r}; {_NO_FILE}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path is {str(target)!r}; its folder does not exist")
-
-
-def _replace(target: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Writes a file beside another and puts it in its place."""
-    temporary = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.part")
-    try:
-        with open(temporary, "xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
 def _opened(path: str | os.PathLike[str]) -> IO[bytes]:
     """A file to read, or an error that names it."""
-    place = _as_path(path)
+    source = _as_path(path)
     try:
-        if not stat.S_ISREG(os.stat(place).st_mode):
-            raise IsADirectoryError(f"path is {str(place)!r}; {_NO_FILE}")
-        return open(place, "rb")
+        if not stat.S_ISREG(os.stat(source).st_mode):
+            raise IsADirectoryError(f"path is {str(source)!r}; {_NO_FILE}")
+        return open(source, "rb")
     except OSError as error:
         if error.errno is None:  # told already
             raise
         words = f"path cannot be read ({error.strerror})"
-        raise OSError(error.errno, words, str(place)) from error
+        raise OSError(error.errno, words, str(source)) from error
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
@@ -326,15 +316,19 @@ def _array_name(name: Any) -> str:
 
 def _plain_array(name: str, value: Any) -> np.ndarray:
     """A C-ordered array that npz keeps as it is."""
-    try:
-        array = np.asarray(value, order="C")
-    except (ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0].rstrip(". ")[:200]
-        raise TypeError(f"array {name!r} cannot be read as one NumPy array: {reason}") from error
+    array = _as_array(value, f"array {name!r} cannot be read as one NumPy array")
     if array.dtype.kind not in _PLAIN_KINDS:
         allowed = "truth values, numbers, text and dates of NumPy"
         raise TypeError(f"array {name!r} has dtype {array.dtype}; allowed are {allowed}")
     return array
+
+
+def _as_array(value: Any, refusal: str) -> np.ndarray:
+    try:
+        return np.asarray(value, order="C")
+    except (ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0].rstrip(". ")[:200]
+        raise TypeError(f"{refusal}: {reason}") from error
 
 
 def _to_json(value: Any, place: str, level: int) -> Any:
@@ -350,40 +344,34 @@ def _to_json(value: Any, place: str, level: int) -> Any:
             raise ValueError(f"{place} is the text {value!r}, which stands for a number")
         return _utf8(value, place)
     if isinstance(value, float):
-        return _float_to_json(float(value))
+        if math.isfinite(value):
+            return float(value)
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if level == DEEPEST:
         raise ValueError(
             f"{place} is nested deeper than {DEEPEST} levels of mappings and lists, or holds itself"
         )
+
+    def inside(key: Any, item: Any) -> Any:
+        return _to_json(item, f"{place}[{key!r}]"[:200], level + 1)
+
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{place} has the key {_short(key)}; keys must be text")
-        return {
-            _utf8(key, place): _to_json(item, _inside(place, key), level + 1)
-            for key, item in value.items()
-        }
+        return {_utf8(key, place): inside(key, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_json(item, _inside(place, n), level + 1) for n, item in enumerate(value)]
+        return [inside(number, item) for number, item in enumerate(value)]
     if hasattr(value, "__array__"):
-        return _to_json(_as_list(value, place), place, level)
+        array = _as_array(value, f"{place} cannot be read as a NumPy array")
+        if array.dtype.kind not in "biufU":
+            allowed = "truth values, real numbers and text"
+            raise TypeError(f"{place} is an array of dtype {array.dtype}; allowed are {allowed}")
+        return _to_json(array.tolist(), place, level)
     raise TypeError(
         f"{place} is of type {type(value).__name__}; allowed are mappings, lists, text, "
         "real numbers, truth values, None and arrays of them"
     )
-
-
-def _as_list(value: Any, place: str) -> Any:
-    """The numbers of an array."""
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0].rstrip(". ")[:200]
-        raise TypeError(f"{place} cannot be read as a NumPy array: {reason}") from error
-    if array.dtype.kind not in "biufU":
-        allowed = "truth values, real numbers and text"
-        raise TypeError(f"{place} is an array of dtype {array.dtype}; allowed are {allowed}")
-    return array.tolist()
 
 
 def _utf8(text: str, place: str) -> str:
@@ -393,18 +381,6 @@ def _utf8(text: str, place: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{place} must be text that UTF-8 can hold, got {text[:40]!a}") from error
     return str(text)
-
-
-def _inside(place: str, key: Any) -> str:
-    """A place in a mapping or list, for messages."""
-    return f"{place}[{key!r}]"[:200]
-
-
-def _float_to_json(number: float) -> float | str:
-    """A finite number, or the word for one that is not."""
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _from_json(value: Any) -> Any:

@@ -6,9 +6,9 @@
     version_slots     slot[s] <- x                                      read(s) = slot[s]
     gradient_table    g[w] <- gradient of worker w                      mean = (1/n) sum_i g[i]
 
-The ring serves a loop in which the delay is known only when it happens. Where it is known beforehand
-which versions are still to be read, slots are allocated like registers: each live version gets one,
-which is reused as soon as its version is dead. The plan decides the numbers.
+The ring serves a loop in which the delay is known only when it happens. Where it is known
+beforehand which versions are still to be read, slots are allocated like registers: each live
+version gets one, which is reused as soon as its version is dead.
 
 The table is behind proximal incremental aggregated gradient, SAG and other incremental methods. The
 mean is taken afresh: in a running sum, the rounding error of one large old row would stay for good.
@@ -248,8 +248,8 @@ def gradient_table(n_workers: int) -> GradientTable:
 
     `init(params)` is a table of zeros in the dtypes of `params`. `put(state, worker, grads)`
     overwrites one row, or m rows for a vector `worker[m]` and gradients with a leading axis m; a
-    worker of -1, or a traced one outside the range, is no write. `mean(state)` divides by `n_workers` whatever was delivered:
-    a row never delivered counts as zero.
+    worker of -1, or a traced one outside the range, is no write. `mean(state)` divides by
+    `n_workers` whatever was delivered: a row never delivered counts as zero.
 
     Args:
         n_workers: Number of rows n, at least 1.

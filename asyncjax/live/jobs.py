@@ -28,13 +28,6 @@ from asyncjax.simulation.update import job_key
 Leaves = list[np.ndarray]
 
 
-class Keeping(NamedTuple):
-    """What workers keep from job to job."""
-
-    form: tuple[Any, ...] | None  # shape and dtype of each leaf; None: they keep nothing
-    carries: bool  # each answer carries it to the server
-
-
 class Kept(NamedTuple):
     """What a worker has kept, as its server knows it."""
 
@@ -42,7 +35,6 @@ class Kept(NamedTuple):
     state: Leaves | None  # as it was then, if it was carried to the server
 
 
-NOTHING = Keeping(None, False)
 FIRST = Kept(-1, None)
 
 
@@ -99,33 +91,33 @@ def _in_words() -> Iterator[None]:
         raise CallError(f"{type(error).__name__}: {error}") from error
 
 
+def task_of(source: Any, problem: Problem, key: jax.Array, carries: bool) -> tuple[Any, ...]:
+    """What `set_up` is told beside run and worker; whether answers carry what workers keep."""
+    parts = str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key))
+    return source, parts, software(), form_of_state(problem), carries
+
+
 def set_up(
-    run: str,
-    worker: int,
-    source: Any,
-    key: tuple[str, np.ndarray],
-    server: tuple[str, bool],
-    keeping: Keeping = NOTHING,
+    run: str, worker: int, source: Any, key: Any, server: Any, form: Any, carries: bool
 ) -> tuple[str, bool]:
     """Makes the problem of a source, compiles its gradient, and answers with `software` here.
 
-    `run` is a name that no other run has; `server` is the software there.
+    `run` is a name that no other run has; the rest is the server's (`task_of`).
     """
     here = software()
     if here[0] != server[0]:
         return here
     with _in_words(), jax.enable_x64(server[1]):
         problem, states = make_problem(source, worker), dict[int, Any]()
-        form = form_of_state(problem)
-        if form != keeping.form:
+        if form_of_state(problem) != form:
             raise ValueError(
                 "problem must keep at a worker what it keeps at the server, from job to job"
-                f" (keep_state of local_steps): {keeping.form}, got {form}"
+                f" (keep_state of local_steps): {form}, got {form_of_state(problem)}"
             )
         if form is not None:
             states[FIRST.after] = first_state(problem)
         run_key = jax.random.wrap_key_data(jnp.asarray(key[1]), impl=key[0])
-        _SITES[run, worker] = _Site(problem, run_key, server[1], keeping.carries, states)
+        _SITES[run, worker] = _Site(problem, run_key, server[1], carries, states)
         model = [np.asarray(leaf) for leaf in jax.tree.leaves(problem.params)]
     compute(run, model, worker, 0, FIRST if states else None)
     return here[0], server[1]
@@ -133,21 +125,29 @@ def set_up(
 
 def compute(run: str, model: Leaves, worker: int, job: int, kept: Kept | None = None) -> Answer:
     """The gradient of a job; `kept` says what the worker starts it with, where it keeps a state."""
-    site, began, moved = _SITES[run, worker], time.perf_counter(), None
+    site, began, state, carried = _SITES[run, worker], time.perf_counter(), None, None
     with _in_words(), jax.enable_x64(site.double):
-        params, state = jax.tree.unflatten(jax.tree.structure(site.problem.params), model), None
         if kept is not None:  # the server's where it is sent, else the worker's own
             is_here = kept.state is None
             state = site.states[kept.after] if is_here else unpacked(site.problem, kept.state)
-        loss, gradient, *after = gradient_of(
-            site.problem, params, np.int32(worker), np.int32(job), site.key, state
-        )
-        leaves, loss = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)], np.asarray(loss)
+        loss, gradient, after = evaluate(site.problem, model, worker, job, site.key, state)
         if kept is not None:
             site.states.clear()
-            site.states.update({kept.after: state, job: after[0]})
-            moved = packed(after[0]) if site.carries else None
-    return Answer(loss, leaves, time.perf_counter() - began, moved)
+            site.states.update({kept.after: state, job: after})
+            carried = packed(after) if site.carries else None
+    return Answer(loss, gradient, time.perf_counter() - began, carried)
+
+
+def evaluate(
+    problem: Problem, model: Leaves, worker: int, job: int, key: jax.Array, state: Any
+) -> tuple[np.ndarray, Leaves, Any]:
+    """Loss and gradient of a job, and what its worker keeps then."""
+    params = jax.tree.unflatten(jax.tree.structure(problem.params), model)
+    loss, gradient, *after = gradient_of(
+        problem, params, np.int32(worker), np.int32(job), key, state
+    )
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
+    return np.asarray(loss), leaves, after[0] if after else None
 
 
 def forget(run: str, worker: int) -> None:
@@ -193,8 +193,3 @@ def stacked(problem: Problem, states: dict[int, Any], n_workers: int) -> Any:
     first = first_state(problem)
     rows = [states.get(worker, first) for worker in range(n_workers)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-
-
-def key_parts(key: jax.Array) -> tuple[str, np.ndarray]:
-    """A key as it travels."""
-    return str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key))

@@ -79,7 +79,8 @@ def rerun(
     check_update(update, served.params, [trace])
     check_workers(served, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
-    model, entries = ServerState(served, first_equal(update_of(update)), key), _entries(trace)
+    update, entries = first_equal(update_of(update)), _entries(trace)
+    model = ServerState(served, update, key, once=trace.reuse is None)
     records, losses, states = {*planned.records.tolist()}, [], dict[int, Any]()
     enters = np.zeros(trace.n_arrivals, bool)
     enters[planned.gradients.arrival] = True
@@ -90,38 +91,22 @@ def rerun(
         zip(*(np.asarray(column).tolist() for column in columns), strict=True)
     ):
         if enter or (model.keeps and model.version < trace.n_updates):
-            computed = _gradient(problem_of(worker), model, (read, worker, job), states)
-            loss, gradient, states[worker] = computed
+            its, state = problem_of(worker), states.get(worker)
+            if model.keeps and worker not in states:
+                state = jobs.first_state(its)
+            loss, gradient, states[worker] = jobs.evaluate(
+                its, model.sent(read), worker, job, model.key, state
+            )
             if enter:
                 losses.append(loss)
                 model.hold(arrival, Held(read, gradient, loss, worker, job, time))
         if steps:
             record, made_at = model.version + 1 in records, next(update_times)
             model.step(entries[model.version], worker, job, made_at, record=record)
-            if trace.reuse is None:
-                model.serve_once()
         reads[read] -= 1
         model.keep(version for version in model.versions if reads[version] > 0)
     kept = jobs.stacked(served, states, worker_count(trace)) if model.keeps else None
     return replace(judged(model, planned, losses), worker_states=kept)
-
-
-def _gradient(
-    problem: Problem, model: ServerState, job: tuple[int, int, int], states: dict[int, Any]
-) -> tuple[np.ndarray, jobs.Leaves, Any]:
-    """Loss and gradient of a job (read version, worker, number), as a worker computes them.
-
-    `states` is what the workers keep; also returns what this one keeps then, if they do.
-    """
-    read, worker, number = job
-    params, state = jax.tree.unflatten(model.structure, model.sent(read)), None
-    if model.keeps:
-        state = states[worker] if worker in states else jobs.first_state(problem)
-    loss, gradient, *moved = jobs.gradient_of(
-        problem, params, np.int32(worker), np.int32(number), model.key, state
-    )
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
-    return np.asarray(loss), leaves, moved[0] if moved else None
 
 
 def _entries(trace: EventTrace) -> list[Entries]:

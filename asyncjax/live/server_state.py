@@ -68,8 +68,9 @@ def extras_of(delay: int, worker: int, job: int, time: float) -> Extras:
 class ServerState:
     """The model of a run, and all that is needed to step on."""
 
-    def __init__(self, problem: Problem, update: Update, key: jax.Array) -> None:
+    def __init__(self, problem: Problem, update: Update, key: jax.Array, *, once: bool) -> None:
         self.update, self.key, self.version, self.problem = update, key, 0, problem
+        self.once = once  # whether a gradient serves in one update only
         self.params = jax.tree.map(jnp.asarray, problem.params)
         self.structure = jax.tree.structure(self.params)
         self.opt_state = jax.jit(partial(first_state, update.optimizer))(self.params, None)
@@ -87,14 +88,8 @@ class ServerState:
     def forms(self) -> Any:
         """Shapes and dtypes of a job's loss and gradient; asked for where there is a checkpoint."""
         state = jax.eval_shape(self.problem.worker_state)
-        return jax.eval_shape(jobs.gradient_of, self.problem, self.params, 0, 0, self.key, state)[
-            :2
-        ]
-
-    def move(self, worker: int, job: int, state: Leaves | None) -> None:
-        """A job has arrived, and what its worker keeps is that after it."""
-        if self.keeps:
-            self.kept[worker] = Kept(job, state)
+        args = (self.problem, self.params, 0, 0, self.key, state)
+        return jax.eval_shape(jobs.gradient_of, *args)[:2]
 
     def kept_by(self, worker: int) -> Kept | None:
         """What a worker starts its next job with; None where workers keep nothing."""
@@ -126,16 +121,14 @@ class ServerState:
     def sent(self, version: int) -> Leaves:
         """A version as it travels."""
         if version not in self.leaves:
-            self.leaves[version] = [
-                np.asarray(leaf) for leaf in jax.tree.leaves(self.versions[version])
-            ]
+            leaves = jax.tree.leaves(self.versions[version])
+            self.leaves[version] = [np.asarray(leaf) for leaf in leaves]
         return self.leaves[version]
 
     def hold(self, arrival: int, held: Held) -> None:
         """Keeps a gradient for the step that it will enter."""
-        if self.failed is None and not all(
-            np.isfinite(leaf).all() for leaf in (held.loss, *held.gradient)
-        ):
+        finite = all(np.isfinite(leaf).all() for leaf in (held.loss, *held.gradient))
+        if self.failed is None and not finite:
             self.failed = np.array([held.worker, held.job], np.int32)
         self.held[arrival] = held
 
@@ -161,9 +154,9 @@ class ServerState:
             self.recorded[self.version] = self.params
         serving = {arrival for arrival, _ in entries}
         self.held = {
-            arrival: held._replace(has_served=held.has_served or arrival in serving)
-            for arrival, held in self.held.items()
-            if arrival in serving or not held.has_served
+            e: held._replace(has_served=e in serving)
+            for e, held in self.held.items()
+            if (not self.once if e in serving else not held.has_served)
         }
         return int(extras.delay)
 
@@ -173,17 +166,11 @@ class ServerState:
         for number, (held, weight) in enumerate(entering):
             gradient = jax.tree.unflatten(self.structure, held.gradient)
             if self.update.is_of_arrivals:
-                delay, read_params = (
-                    self.version - held.read_version,
-                    self.versions[held.read_version],
-                )
+                delay, read = self.version - held.read_version, self.versions[held.read_version]
                 told.append(extras_of(delay, held.worker, held.job, held.time))
-                arrival = Arrival(
-                    gradient, read_params, held.loss, np.int32(number), told[-1], self.key
-                )
-                gradient, self.arrival_state = arrive(
-                    self.update, arrival, self.params, self.arrival_state
-                )
+                its = Arrival(gradient, read, held.loss, np.int32(number), told[-1], self.key)
+                treated = arrive(self.update, its, self.params, self.arrival_state)
+                gradient, self.arrival_state = treated
             if self.update.aggregator is None:
                 direction = add(direction, gradient, np.float64(weight))
             else:
@@ -196,10 +183,6 @@ class ServerState:
             return self.params
         return viewed(self.update, self.params, self.opt_state)
 
-    def serve_once(self) -> None:
-        """Drops the gradients that have served, where each serves once."""
-        self.held = {e: held for e, held in self.held.items() if not held.has_served}
-
     def state(self) -> tuple[Any, dict[str, np.ndarray]]:
         """All that comes of gradients, and which versions and arrivals it is of."""
         held = [
@@ -207,12 +190,8 @@ class ServerState:
             for arrival, at in self.held.items()
         ]
         kept = [(worker, state.after) for worker, state in self.kept.items()]
-        index = (
-            [*self.versions],
-            [*self.recorded],
-            np.reshape(held, (len(held), 6 if held else 0)),
-            np.reshape(kept, (len(kept), 2)),
-        )
+        rows = np.reshape(held, (len(held), 6 if held else 0)), np.reshape(kept, (len(kept), 2))
+        index = ([*self.versions], [*self.recorded], *rows)
         state = (
             self.opt_state,
             np.array(self.losses, self.forms[0].dtype),
@@ -305,17 +284,7 @@ def together(update: Update, rows: list[Any], told: list[Extras]) -> Any:
     return jax.tree.map(lambda new, old: new.astype(old.dtype), direction, rows[0])
 
 
-@partial(jax.jit, static_argnums=0)
-def step(
-    optimizer: optax.GradientTransformation,
-    key: jax.Array,
-    server: tuple[Any, Any],
-    direction: Any,
-    read_params: Any,
-    extras: Extras,
-) -> tuple[Any, Any]:
-    """An update of (params, optimizer state)."""
-    return server_step(optimizer, key, server, direction, read_params, extras)
+step = jax.jit(server_step, static_argnums=0)  # an update of (params, optimizer state)
 
 
 class Row(NamedTuple):

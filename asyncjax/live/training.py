@@ -45,7 +45,7 @@ from asyncjax.traces.collection import Collection, Entries, Verdict
 from asyncjax.traces.dispatch import Answer, Dispatch
 from asyncjax.traces.own_rules import answering, collector
 from asyncjax.traces.progress import Pace, pace_of
-from asyncjax.traces.random_draws import check_key, count_of_updates, on_host
+from asyncjax.traces.random_draws import count_of_updates, on_host
 from asyncjax.traces.server import IDLE, TAKEN, Rules, Server
 from asyncjax.traces.serving import Serving
 from asyncjax.traces.stall_detection import Moment, StallDetector
@@ -169,11 +169,11 @@ def train(
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)
     timeout = timeouts_of(rule.timeout, least)
-    check_key(key, None)
     answer = _answering(rule.dispatch, n, key)
     opened = collector(rule.collect, n)
     rules = Rules(answer, rule.collect, opened, rule.gate, rule.read == "start")
-    initial, model = first_jobs(n, rule.concurrency, answer), ServerState(served, update, key)
+    initial = first_jobs(n, rule.concurrency, answer)
+    model = ServerState(served, update, key, once=rule.collect.reuse is None)
     model.prime()
     bound = None if rule.gate is None else rule.gate.bound
     settings = (rule.dispatch.name, rule.collect.name, bound, rule.read)
@@ -181,19 +181,8 @@ def train(
     log = Log(model, execution.checkpoint, *settings)
     with contextlib.closing(_crew(workers, problem, model, patience, log)) as crew:
         server = Server(n, rules, places_stay=crew.places_stay)
-        tell = execution.on_record
-        live = Live(
-            model,
-            server,
-            crew,
-            log,
-            rule.dispatch,
-            n_updates,
-            record_every,
-            timeout,
-            patience,
-            tell,
-        )
+        limits = (n_updates, record_every, timeout, patience, execution.on_record)
+        live = Live(model, server, crew, log, rule.dispatch, *limits)
         live.begin(initial)
         live.go_on(pace_of(execution.progress, n_updates))
     run = live.outcome()
@@ -224,11 +213,10 @@ def _crew(
     workers: Engine | VirtualEngine, source: Any, model: ServerState, patience: float, log: Log
 ) -> EngineCrew | VirtualCrew:
     """The workers, set up; what they keep is carried where one may take another's place."""
-    form = jobs.form_of_state(model.problem)
-    if isinstance(workers, VirtualEngine):
-        return VirtualCrew(workers, source, model.key, jobs.Keeping(form, carries=True))
-    keeping = jobs.Keeping(form, workers.restarts > 0 or log.file is not None)
-    return EngineCrew(workers, source, model.key, patience, keeping)
+    virtual = isinstance(workers, VirtualEngine)
+    carries = virtual or workers.restarts > 0 or log.file is not None
+    task = jobs.task_of(source, model.problem, model.key, carries)
+    return VirtualCrew(workers, task) if virtual else EngineCrew(workers, task, patience)
 
 
 @dataclass(eq=False)
@@ -260,15 +248,8 @@ class Live:
         self.silent = self.given_up = 0  # events since the last update; jobs lost since an arrival
         self.arrivals = 0
         self.waits = min(self.timeout) < math.inf
-        self.stalls = StallDetector(
-            server.collect.name,
-            collector.is_stuck_without,
-            self.dispatch,
-            self.timeout,
-            np.zeros(n),
-            None,
-            lambda worker, now: False,
-        )
+        known = (collector.is_stuck_without, self.dispatch, self.timeout, np.zeros(n), None)
+        self.stalls = StallDetector(server.collect.name, *known, lambda worker, now: False)
 
     def begin(self, initial: list[int]) -> None:
         """Hands out the first jobs, or goes on from the log."""
@@ -373,7 +354,8 @@ class Live:
                 verdict, entries = Verdict.STEP, self.serving.step()
         if answer is not None:
             loss = np.array(answer.loss)  # a view would keep the gradient's memory
-            self.model.move(worker, job, answer.state)
+            if self.model.keeps:
+                self.model.kept[worker] = jobs.Kept(job, answer.state)
             if verdict is not Verdict.DROP:
                 held = Held(read, answer.gradient, loss, worker, job, time)
                 self.model.hold(self.arrivals, held)
@@ -381,8 +363,6 @@ class Live:
         if verdict is Verdict.STEP and logged is None:
             record = server.version + 1 in self.records
             self.delay = self.model.step(entries, worker, job, time, record=record)
-            if server.collect.reuse is None:
-                self.model.serve_once()
         computed = 0.0 if answer is None else answer.seconds
         row = logged or Row(kind, worker, time, handled, crew.now(), computed)
         if kind == ARRIVED:

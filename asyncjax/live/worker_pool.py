@@ -132,17 +132,9 @@ class EngineCrew:
 
     places_stay = True  # a job that is stopped goes on, and its worker is not free before
 
-    def __init__(
-        self,
-        engine: Engine,
-        source: Any,
-        key: jax.Array,
-        seconds: float,
-        keeping: jobs.Keeping = jobs.NOTHING,
-    ) -> None:
-        self.engine, self.n_workers, self.source = engine, engine.n_workers, source
-        self.key, self.run = jobs.key_parts(key), f"{id(self)}-{time.time_ns()}"
-        self.keeping, self.fresh = keeping, set[int]()  # workers that were just set up
+    def __init__(self, engine: Engine, task: tuple[Any, ...], seconds: float) -> None:
+        self.engine, self.n_workers, self.task = engine, engine.n_workers, task
+        self.run, self.fresh = f"{id(self)}-{time.time_ns()}", set[int]()  # workers just set up
         self.mailbox: queue.SimpleQueue[tuple[float, int, int, Future[Any]]] = queue.SimpleQueue()
         self.restarts = [engine.restarts] * engine.n_workers
         self.pending: dict[int, tuple[int, float]] = {}  # by busy worker: serial, and since when
@@ -163,8 +155,8 @@ class EngineCrew:
 
     def _await_worker(self, seconds: float) -> None:
         """Waits for one that is set up."""
-        name = self.engine.name
         self.next(seconds)
+        name = self.engine.name
         if self.dead:
             raise SetUpError(
                 f"worker {min(self.dead)} of {name} was lost {self.engine.restarts + 1} times while"
@@ -179,8 +171,7 @@ class EngineCrew:
     def _set_up(self, worker: int) -> None:
         self.fresh.add(worker)
         self.engine.executor(worker)  # what keeps it from being opened is the run's error
-        task = (self.source, self.key, jobs.software(), self.keeping)
-        self._call(worker, -1, jobs.set_up, self.run, worker, *task)
+        self._call(worker, -1, jobs.set_up, self.run, worker, *self.task)
 
     def _call(self, worker: int, serial: int, *call: Any) -> None:
         self.pending[worker] = serial, self.now()
@@ -305,13 +296,7 @@ def in_words(error: BaseException) -> str:
 class VirtualCrew:
     """Workers in virtual time: a heap over the finish times of a clock."""
 
-    def __init__(
-        self,
-        engine: VirtualEngine,
-        source: Any,
-        key: jax.Array,
-        keeping: jobs.Keeping = jobs.NOTHING,
-    ) -> None:
+    def __init__(self, engine: VirtualEngine, task: tuple[Any, ...]) -> None:
         self.n_workers, self.places_stay = engine.n_workers, not engine.interruptible
         with on_host(engine.key) as host_key:
             duration_key = jax.random.split(host_key)[0]
@@ -321,7 +306,6 @@ class VirtualCrew:
         self.pending: list[tuple[float, int, int, Job]] = []  # a heap
         self.sent = [-1] * self.n_workers  # the serial of each worker's last job
         self.finish = [0.0] * self.n_workers  # of each worker's last job
-        task = (source, jobs.key_parts(key), jobs.software(), keeping)
         for worker in range(self.n_workers):
             try:
                 jobs.set_up(self.run, worker, *task)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from asyncjax.live import training
+from asyncjax.live import server_state, training
 from asyncjax.results.run import Run, Source
 from tests.live.shared import RELEASED
 
@@ -23,3 +23,10 @@ def released():
     RELEASED.clear()
     yield
     RELEASED.set()
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """The log is written after every event."""
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0)

@@ -5,9 +5,8 @@ import csv
 import jax
 import numpy as np
 import optax
-import pytest
 
-from asyncjax import clocks, live, problems, simulation, traces
+from asyncjax import clocks, live, problems, traces
 from tests.live.shared import rule_of
 
 PROBLEM = problems.quadratic(np.ones((3, 4)), np.arange(12.0).reshape(3, 4))
@@ -94,14 +93,3 @@ def test_the_table_of_arrivals_is_read_again(tmp_path):
     read = clocks.read_durations(path, order="job", duration="duration")
     first = trace.worker == 2
     np.testing.assert_array_equal(read[2], (trace.time - trace.start)[first][: read.shape[1]])
-
-
-def test_a_simulated_run_has_no_timing(tmp_path):
-    trace = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=5)
-    run = simulation.replay(PROBLEM, trace, SGD)
-    for read in (live.timing, live.service_of, lambda run: live.to_csv(run, tmp_path / "no.csv")):
-        with pytest.raises(ValueError, match=r"run must be that of live\.train"):
-            read(run)
-        with pytest.raises(TypeError, match="run must be a Run"):
-            read(trace)
-    assert not list(tmp_path.iterdir())

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -16,64 +15,26 @@ from asyncjax import clocks, live, problems, simulation, storage, traces
 from asyncjax.live import server_state
 from asyncjax.live.server_state import ARRIVED
 from asyncjax.traces.collection import Collection, Collector, Verdict
-from tests.live.shared import adam, quadratic, sgd, tree
-from tests.live.test_training import CLOCK, FIELDS, RULES, assert_equal
+from tests.live.shared import (
+    Killed,
+    adam,
+    assert_equal,
+    begun,
+    dying,
+    ends,
+    lived,
+    quadratic,
+    sgd,
+    tree,
+)
+from tests.live.test_training import RULES
 
 LIVES = int(os.environ.get("LIVES", "4"))  # of the run that is killed and killed again
 
 
-class Killed(Exception):
-    pass
-
-
-@pytest.fixture
-def often(monkeypatch):
-    """The log is written after every event."""
-    monkeypatch.setattr(server_state, "SECONDS", -1.0)
-    monkeypatch.setattr(server_state, "_SHARE", 0)
-
-
-def lived(problem=quadratic, update=None, seed=0, n_updates=25, clock=CLOCK, **rest):
-    key = jax.random.key(seed)
-    update = sgd(0.1) if update is None else update
-    rule = traces.Rule(**{field: rest.pop(field) for field in FIELDS if field in rest})
-    rest = {"key": key, **rest}
-    return live.train(problem, live.virtual(clock, key), update, rule, n_updates=n_updates, **rest)
-
-
-def dying(monkeypatch, saves):
-    """From now on the process dies while it writes the log, after so many times."""
-    real, left = server_state.Checkpoint.write, [saves]
-
-    def write(self, *arguments, **columns):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed
-        real(self, *arguments, **columns)
-
-    return monkeypatch.setattr(server_state.Checkpoint, "write", write)
-
-
-def begun(path, monkeypatch, saves=9, **rest):
-    """A run that is killed when the log was written so often."""
-    with monkeypatch.context() as patch:
-        dying(patch, saves)
-        with pytest.raises(Killed):
-            lived(checkpoint=path, **rest)
-    assert path.exists()
-
-
-KINDS = {
-    "pure": {},
-    "random": RULES["random"],
-    "wait for 2": RULES["wait for 2"],
-    "grace 0.5": RULES["grace 0.5"],
-    "adaptive deadline": RULES["adaptive deadline"],
-    "rennala 3, cancel": RULES["rennala 3, cancel"],
-    "table": RULES["table"],
-    "ringleader": RULES["ringleader"],
-    "gate": {**RULES["gate"], "timeout": 3.0},
-}
+SAME = ("pure", "random", "wait for 2", "grace 0.5", "adaptive deadline", "rennala 3, cancel")
+KINDS = {name: RULES[name] for name in (*SAME, "table", "ringleader")}
+KINDS["gate"] = {**RULES["gate"], "timeout": 3.0}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -99,12 +60,8 @@ def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
     whole = lived(**own)
     begun(path, monkeypatch, 14, **own)
     run = lived(checkpoint=path, **own)
-    for part in ("params", "opt_state", "records"):
-        leaves = zip(
-            jax.tree.leaves(getattr(whole, part)), jax.tree.leaves(getattr(run, part)), strict=True
-        )
-        for one, other in leaves:
-            np.testing.assert_array_equal(one, other)
+    parts = [(each.params, each.opt_state, each.records) for each in (whole, run)]
+    jax.tree.map(np.testing.assert_array_equal, *parts)
     np.testing.assert_array_equal(live.timing(whole).done, live.timing(run).done)
 
 
@@ -112,14 +69,12 @@ def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
 def test_the_file_is_written_before_anything_runs_and_then_seldom(tmp_path, monkeypatch):
     path, seen = tmp_path / "run.npz", []
     real = server_state.Checkpoint.write
-    monkeypatch.setattr(
-        server_state.Checkpoint,
-        "write",
-        lambda self, *own, **columns: (
-            seen.append(len(columns["kind"])),
-            real(self, *own, **columns),
-        ),
-    )
+
+    def write(self, *state, **columns):
+        seen.append(len(columns["kind"]))
+        real(self, *state, **columns)
+
+    monkeypatch.setattr(server_state.Checkpoint, "write", write)
     lived(checkpoint=path)
     assert seen == [0]
     assert not list(tmp_path.iterdir())
@@ -194,10 +149,9 @@ def test_a_damaged_file_is_refused(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("often")
 def test_stopped_workers_are_free_when_a_run_goes_on(tmp_path, monkeypatch):
     """The file of a run whose job was stopped: its worker is new, and gets the next at once."""
-    monkeypatch.setattr(server_state, "SECONDS", -1.0)
-    monkeypatch.setattr(server_state, "_SHARE", 0)
     path, rules = tmp_path / "run.npz", {"collect": traces.rennala(1, cancel=True)}
     with live.threads(3) as workers:
         train = partial(live.train, quadratic(), workers, sgd(0.1), n_updates=12, **rules)
@@ -241,22 +195,6 @@ if __name__ == "__main__":
     traces.save(path + ".trace.npz", run.trace)
     np.savez(path + ".params.npz", run.params)
 """
-
-
-def is_alive(pid):
-    """Whether a process runs; one that is gone but for its exit status does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def ends(pids, seconds=10.0):
-    """Whether these processes are gone within some seconds."""
-    until = time.monotonic() + seconds
-    while any(map(is_alive, pids)) and time.monotonic() < until:
-        time.sleep(0.05)
-    return not any(map(is_alive, pids))
 
 
 @pytest.mark.slow
