@@ -7,7 +7,7 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, live, problems, traces
-from tests.live.shared import rule_of
+from tests.live.shared import rule_of, troubled
 
 PROBLEM = problems.quadratic(np.ones((3, 4)), np.arange(12.0).reshape(3, 4))
 CLOCK = clocks.lognormal(mean=[1.0, 2.0, 3.0], sigma=0.3)
@@ -50,8 +50,9 @@ def test_where_all_arrivals_step_all_is_counted_to_the_step():
 
 
 def test_a_real_run_has_times_in_order():
+    problem = troubled({"all": 0.005})  # so that every worker gets to answer
     with live.threads(3) as workers:
-        run = live.train(PROBLEM, workers, SGD, n_updates=30, collect=traces.buffered(2))
+        run = live.train(problem, workers, SGD, n_updates=30, collect=traces.buffered(2))
     own, trace = live.timing(run), run.trace
     assert len(own.handled) == trace.n_arrivals == 60
     assert (trace.start <= trace.time).all()
