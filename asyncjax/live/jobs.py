@@ -127,9 +127,10 @@ def compute(run: str, model: Leaves, worker: int, job: int, kept: Kept | None = 
     """The gradient of a job; `kept` says what the worker starts it with, where it keeps a state."""
     site, began, state, carried = _SITES[run, worker], time.perf_counter(), None, None
     with _in_words(), jax.enable_x64(site.double):
-        if kept is not None:  # the server's where it is sent, else the worker's own
-            is_here = kept.state is None
-            state = site.states[kept.after] if is_here else unpacked(site.problem, kept.state)
+        if kept is not None and kept.state is not None:  # it is sent
+            state = unpacked(site.problem, kept.state)
+        elif kept is not None:
+            state = site.states[kept.after]
         loss, gradient, after = evaluate(site.problem, model, worker, job, site.key, state)
         if kept is not None:
             site.states.clear()

@@ -73,14 +73,15 @@ def rerun(
         >>> bool((again.params == run.params).all())
         True
     """
-    served, key = jobs.make_problem(problem, None), key_of(key)
+    server_problem, key = jobs.make_problem(problem, None), key_of(key)
     instance("trace", trace, EventTrace, "an EventTrace")
     planned = plan(trace, width=1, record_every=record_every)
-    check_update(update, served.params, [trace])
-    check_workers(served, trace)
+    check_update(update, server_problem.params, [trace])
+    check_workers(server_problem, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
-    update, entries = first_equal(update_of(update)), _entries(trace)
-    model = ServerState(served, update, key, once=trace.reuse is None)
+    server_update: Update = first_equal(update_of(update))
+    model = ServerState(server_problem, server_update, key, once=trace.reuse is None)
+    entries = _entries(trace)
     records, losses, states = {*planned.records.tolist()}, [], dict[int, Any]()
     enters = np.zeros(trace.n_arrivals, bool)
     enters[planned.gradients.arrival] = True
@@ -105,7 +106,7 @@ def rerun(
             model.step(entries[model.version], worker, job, made_at, record=record)
         reads[read] -= 1
         model.keep(version for version in model.versions if reads[version] > 0)
-    kept = jobs.stacked(served, states, worker_count(trace)) if model.keeps else None
+    kept = jobs.stacked(server_problem, states, worker_count(trace)) if model.keeps else None
     return replace(judged(model, planned, losses), worker_states=kept)
 
 

@@ -152,15 +152,15 @@ def train(
     n_updates, key = count_of_updates(n_updates), arguments.key_of(key)
     if record_every is not None:
         record_every = whole("record_every", record_every)
-    served = jobs.make_problem(problem, None)
-    if served.n_workers is not None and n > served.n_workers:
+    server_problem = jobs.make_problem(problem, None)
+    if server_problem.n_workers is not None and n > server_problem.n_workers:
         raise ValueError(
-            f"workers has {n} workers but problem has only {served.n_workers} shards (n_workers)"
+            f"workers has {n} workers but problem has only {server_problem.n_workers} shards (n_workers)"
         )
-    arguments.check_problem(served)
-    arguments.check_update(update, served.params, n_workers=n)
-    update = arguments.first_equal(update_of(update))
-    if update.is_of_arrivals and rule.collect.reuse is not None:
+    arguments.check_problem(server_problem)
+    arguments.check_update(update, server_problem.params, n_workers=n)
+    server_update: Update = arguments.first_equal(update_of(update))
+    if server_update.is_of_arrivals and rule.collect.reuse is not None:
         raise ValueError(
             "gradient_transform and aggregator must be None where gradients serve in several"
             f" updates (collect, {rule.collect.name})"
@@ -173,7 +173,7 @@ def train(
     opened = collector(rule.collect, n)
     rules = Rules(answer, rule.collect, opened, rule.gate, rule.read == "start")
     initial = first_jobs(n, rule.concurrency, answer)
-    model = ServerState(served, update, key, once=rule.collect.reuse is None)
+    model = ServerState(server_problem, server_update, key, once=rule.collect.reuse is None)
     model.prime()
     bound = None if rule.gate is None else rule.gate.bound
     settings = (rule.dispatch.name, rule.collect.name, bound, rule.read)
@@ -365,10 +365,10 @@ class Live:
             self.delay = self.model.step(entries, worker, job, time, record=record)
         computed = 0.0 if answer is None else answer.seconds
         row = logged or Row(kind, worker, time, handled, crew.now(), computed)
-        if kind == ARRIVED:
-            started = server.react(worker, verdict, row.done)
-        elif kind == RANG:
+        if kind == RANG:
             started = [] if verdict is None else server.ring(time, row.done)
+        elif verdict is not None:
+            started = server.react(worker, verdict, row.done)
         else:
             started = (server.lose if kind == LOST else server.free)(worker, row.done)
         self.log.note(row, None if verdict is None else (verdict, entries), started)
