@@ -153,9 +153,10 @@ def train(
     if record_every is not None:
         record_every = whole("record_every", record_every)
     server_problem = jobs.make_problem(problem, None)
-    if server_problem.n_workers is not None and n > server_problem.n_workers:
+    shards = server_problem.n_workers
+    if shards is not None and n > shards:
         raise ValueError(
-            f"workers has {n} workers but problem has only {server_problem.n_workers} shards (n_workers)"
+            f"workers has {n} workers but problem has only {shards} shards (n_workers)"
         )
     arguments.check_problem(server_problem)
     arguments.check_update(update, server_problem.params, n_workers=n)
