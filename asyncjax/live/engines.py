@@ -253,8 +253,7 @@ def is_installed(package: str) -> bool:
 def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> Iterator[Any]:
     """Yields `(piece, work(piece))` as the pieces are done, each by one worker.
 
-    The pieces of a worker that is lost are done by another that is opened in its place; `work` must
-    be importable at the workers, and pure: it may run twice.
+    `work` must be importable at the workers, and pure: it runs again where a worker is lost.
 
     Example:
         >>> from asyncjax import live

@@ -41,17 +41,16 @@ def timing(run: Run) -> Timing:
         run: What `train` has returned.
 
     Returns:
-        A row an arrival of `run.trace`. On a virtual clock a gradient is handled and answered the
-        moment it arrives, while `computed` is what this machine needed.
+        A row an arrival of `run.trace`. On a virtual clock a gradient is answered the moment it
+        arrives, while `computed` is what this machine needed.
 
     Example:
-        >>> import numpy as np, optax
+        >>> import optax
         >>> from asyncjax import live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
         >>> with live.threads(2) as workers:
-        ...     run = live.train(problem, workers, optax.sgd(0.1), n_updates=20)
-        >>> timing = live.timing(run)
-        >>> bool((run.trace.time <= timing.handled).all() and (timing.handled < timing.done).all())
+        ...     problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
+        ...     timing = live.timing(live.train(problem, workers, optax.sgd(0.1), n_updates=20))
+        >>> bool((timing.handled < timing.done).all())
         True
     """
     instance("run", run, Run, "a Run, as live.train makes it")
@@ -76,9 +75,9 @@ def service_of(run: Run) -> Service:
         not in it: that is part of what a job takes, from start to arrival.
 
     Example:
-        >>> import numpy as np, optax
+        >>> import optax
         >>> from asyncjax import clocks, live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
         >>> workers = live.virtual(clocks.constant([1.0, 2.0]))
         >>> live.service_of(live.train(problem, workers, optax.sgd(0.1), n_updates=3))
         Service(gradient=0.0, step=0.0)
@@ -103,9 +102,9 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
             duration="duration")` reads the times again.
 
     Example:
-        >>> import tempfile, pathlib, numpy as np, optax
+        >>> import tempfile, pathlib, optax
         >>> from asyncjax import clocks, live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
         >>> workers = live.virtual(clocks.constant([1.0, 2.0]))
         >>> run = live.train(problem, workers, optax.sgd(0.1), n_updates=3)
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -249,12 +249,7 @@ def listens_on_loopback(address: str, seconds: float) -> bool:
 
 
 def wanted(options: Mapping[str, Any]) -> dict[str, float]:
-    """What each actor takes of the cluster, by Ray's names.
-
-    Example:
-        >>> wanted({"num_cpus": 1, "num_gpus": None, "resources": {"TPU": 4}})
-        {'CPU': 1.0, 'TPU': 4.0}
-    """
+    """What each actor takes of the cluster, by Ray's names."""
     named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     each = {name: options.get(option) for name, option in named.items()}
     each |= options.get("resources") or {}
@@ -267,12 +262,7 @@ def shortage(
     available: Mapping[str, float],
     total: Mapping[str, float],
 ) -> str:
-    """How much is free of what is short, what the placed workers of this run hold included.
-
-    Example:
-        >>> shortage({"CPU": 1.0}, 2, {}, {"CPU": 4.0})
-        '2 of 4 CPUs are free'
-    """
+    """How much is free of what is short, what the placed workers of this run hold included."""
     if not each:
         return "they have no place yet"
     short = [name for name, number in each.items() if available.get(name, 0.0) < number]

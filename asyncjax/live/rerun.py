@@ -64,9 +64,9 @@ def rerun(
         workers keep a state from job to job, what was thrown away is computed too.
 
     Example:
-        >>> import numpy as np, optax
+        >>> import optax
         >>> from asyncjax import live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
         >>> with live.threads(2) as workers:
         ...     run = live.train(problem, workers, optax.adam(0.1), n_updates=30)
         >>> again = live.rerun(problem, run.trace, optax.adam(0.1))

@@ -136,9 +136,9 @@ def train(
         StalledError: No update can come any more; holds the trace so far.
 
     Example:
-        >>> import numpy as np, optax
+        >>> import optax
         >>> from asyncjax import live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
         >>> with live.threads(2) as workers:
         ...     run = live.train(problem, workers, optax.sgd(0.1), n_updates=60)
         >>> run.trace.n_workers, bool(run.records.loss[-1] < run.records.loss[0])

@@ -3,10 +3,8 @@
 There is one mailbox and one thread of decisions. Whatever happens at a worker becomes an event of
 the job's serial; an answer counts only if the server still waits for that serial, so exactly once.
 
-What happens to workers is told: who is lost, who is back, who waits. Each is one line, a warning of
-the logger `asyncjax.live`: Python shows those on stderr where a script sets up no logging, and a
-program that does has them where it wants them. They are no `warnings.warn`: that shows the same
-line once only, and may be set to end the run.
+Who is lost, who is back and who waits is told, a line each: a warning of the logger `asyncjax.live`
+and no `warnings.warn`, which shows the same line once only, and may be set to end the run.
 """
 
 from __future__ import annotations
@@ -50,15 +48,7 @@ class WorkerEvents(NamedTuple):
 
 
 class News:
-    """Tells what happens to workers, and counts it.
-
-    Example:
-        >>> news = News("processes", 3)
-        >>> news.lost(1, "it was killed", "it is opened again")
-        >>> news.back(1)
-        >>> news.events
-        WorkerEvents(lost=1, returned=1, waited=0)
-    """
+    """Tells what happens to workers, and counts it."""
 
     def __init__(self, name: str, n_workers: int) -> None:
         self.name, self.n_workers, self.events = name, n_workers, WorkerEvents()
