@@ -211,14 +211,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def function(name: str, value: Any, words: str = "a function") -> Any:
-    """Reads something to call.
-
-    Example:
-        >>> function("progress", 3)
-        Traceback (most recent call last):
-        ...
-        TypeError: progress must be a function, got 3
-    """
+    """Reads something to call."""
     if not callable(value):
         raise TypeError(f"{name} must be {words}, got {shown(value)}")
     return value
@@ -247,14 +240,7 @@ def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> Non
 
 
 def file_path(name: str, value: Any) -> Path:
-    """Reads the path of a file that is there or will be written: its folder must exist.
-
-    Example:
-        >>> file_path("checkpoint", 3)
-        Traceback (most recent call last):
-        ...
-        TypeError: checkpoint must be the path of a file, got 3
-    """
+    """Reads the path of a file that is there or will be written: its folder must exist."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"{name} must be the path of a file, got {shown(value)}")
     path = Path(value)

@@ -160,9 +160,6 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
     Args:
         path: A file written by `save_arrays`, `numpy.savez` or `numpy.savez_compressed`.
-
-    Returns:
-        The arrays by name, in memory.
     """
     with _opened(path) as file:
         if not zipfile.is_zipfile(file):
@@ -242,7 +239,7 @@ def save_json(path: str | os.PathLike[str], value: Any) -> None:
     """Writes a value as JSON with sorted keys; NaN and infinities become strings.
 
     Args:
-        path: The file.
+        path: As in `write_atomically`.
         value: Mappings with text keys, lists, tuples, text, numbers, truth values, None, and arrays
             or scalars of NumPy or JAX (written as lists and numbers); at most 100 levels of
             mappings and lists, none of which holds itself.
@@ -262,14 +259,7 @@ def save_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def load_json(path: str | os.PathLike[str]) -> Any:
-    """Reads what `save_json` wrote; "NaN", "Infinity" and "-Infinity" become numbers again.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The value, with dicts, lists, text, numbers, truth values and None.
-    """
+    """Reads what `save_json` wrote; "NaN", "Infinity" and "-Infinity" become numbers again."""
     with _opened(path) as file:
         data = file.read()
     try:

@@ -10,8 +10,8 @@ The ring serves a loop in which the delay is known only when it happens. Where i
 beforehand which versions are still to be read, slots are allocated like registers: each live
 version gets one, which is reused as soon as its version is dead.
 
-The table is behind proximal incremental aggregated gradient, SAG and other incremental methods. The
-mean is taken afresh: in a running sum, the rounding error of one large old row would stay for good.
+The table is behind SAG and other incremental methods. Its mean is taken afresh: in a running sum,
+the rounding error of one large old row would stay for good.
 """
 
 from __future__ import annotations
