@@ -40,10 +40,10 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
         ...
         ValueError: n_workers must be an integer of at least 1, got 0
     """
-    words = f"of at least {least}" if most is None else f"in {least} .. {most}"
+    allowed = f"of at least {least}" if most is None else f"in {least} .. {most}"
     if isinstance(value, Tracer):
         raise TypeError(
-            f"{name} must be a static integer {words}, got a traced value (under"
+            f"{name} must be a static integer {allowed}, got a traced value (under"
             f" optax.inject_hyperparams, pass static_args=({name!r},))"
         )
     try:
@@ -51,9 +51,9 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer {words}, got {value!r}")
+        raise TypeError(f"{name} must be an integer {allowed}, got {value!r}")
     if number < least or (most is not None and number > most):
-        raise ValueError(f"{name} must be an integer {words}, got {number}")
+        raise ValueError(f"{name} must be an integer {allowed}, got {number}")
     return number
 
 
@@ -135,11 +135,11 @@ def within(
     if not fits.all():
         first = np.unravel_index(np.argmin(fits), fits.shape)
         where = f" at index {', '.join(str(int(i)) for i in first)}" if first else ""
-        words = _words(above, least, below, most, finite and not integer)
+        bounds = _words(above, least, below, most, finite and not integer)
         if integer:
-            of = "of " if words.startswith("at ") else ""
-            words = f"{'integers' if entries.ndim else 'an integer'} {of}{words}"
-        raise ValueError(f"{name} must be {words}, got {entries[first]}{where}")
+            of = "of " if bounds.startswith("at ") else ""
+            bounds = f"{'integers' if entries.ndim else 'an integer'} {of}{bounds}"
+        raise ValueError(f"{name} must be {bounds}, got {entries[first]}{where}")
     return value
 
 
@@ -226,9 +226,9 @@ def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> Non
         ...
         TypeError: losses must be a function (params, examples), got one with (params)
     """
-    words = f"{name} must be a function ({', '.join(arguments)}){reason}"
+    allowed = f"{name} must be a function ({', '.join(arguments)}){reason}"
     if not callable(value):
-        raise TypeError(f"{words}, got {shown(value)}")
+        raise TypeError(f"{allowed}, got {shown(value)}")
     try:
         takes = inspect.signature(value)
     except (TypeError, ValueError):  # of C, or of a class without a signature
@@ -236,7 +236,7 @@ def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> Non
     try:
         takes.bind(*arguments)
     except TypeError as error:
-        raise TypeError(f"{words}, got one with {takes}") from error
+        raise TypeError(f"{allowed}, got one with {takes}") from error
 
 
 def file_path(name: str, value: Any) -> Path:

@@ -90,8 +90,8 @@ def _put(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any]) -> Non
     except OSError as error:
         if error.errno is None:  # told already
             raise
-        words = f"path could not be written ({error.strerror}), what was there is untouched"
-        raise OSError(error.errno, words, os.fspath(target)) from error
+        reason = f"path could not be written ({error.strerror}), what was there is untouched"
+        raise OSError(error.errno, reason, os.fspath(target)) from error
 
 
 def _as_path(path: Any) -> Path:
@@ -113,8 +113,8 @@ def _opened(path: str | os.PathLike[str]) -> IO[bytes]:
     except OSError as error:
         if error.errno is None:  # told already
             raise
-        words = f"path cannot be read ({error.strerror})"
-        raise OSError(error.errno, words, str(source)) from error
+        reason = f"path cannot be read ({error.strerror})"
+        raise OSError(error.errno, reason, str(source)) from error
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
@@ -169,9 +169,9 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
                 entries = _checked_entries(archive, file)
                 return {name: _read_entry(archive, name, entry) for name, entry in entries.items()}
         except _DAMAGE as error:
-            words = str(error) if isinstance(error, _Fault) else "it is damaged"
+            reason = str(error) if isinstance(error, _Fault) else "it is damaged"
             raise ValueError(
-                f"path is {os.fspath(path)!r}; it must be an npz archive in order, but {words}"
+                f"path is {os.fspath(path)!r}; it must be an npz archive in order, but {reason}"
             ) from error
 
 
@@ -226,12 +226,12 @@ def _read_entry(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo) -> 
         held = entry.file_size - stream.tell()
         claimed = math.prod(shape) * dtype.itemsize
         if claimed != held:
-            words = f"{claimed}" if claimed < 10**18 else "over 10^18"
-            raise _Fault(f"the array {name[:80]!r} claims {words} bytes and has {held}")
+            reason = f"{claimed}" if claimed < 10**18 else "over 10^18"
+            raise _Fault(f"the array {name[:80]!r} claims {reason} bytes and has {held}")
         array = np.empty(math.prod(shape), dtype)
-        for place in range(0, claimed, _PIECE):
+        for start in range(0, claimed, _PIECE):
             piece = np.frombuffer(stream.read(_PIECE), np.uint8)
-            array.view(np.uint8)[place : place + _PIECE] = piece
+            array.view(np.uint8)[start : start + _PIECE] = piece
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
 
 
@@ -265,14 +265,14 @@ def load_json(path: str | os.PathLike[str]) -> Any:
     try:
         return _from_json(json.loads(data.decode("utf-8"), object_pairs_hook=_once))
     except json.JSONDecodeError as error:
-        words = f"{error.msg} at line {error.lineno}, column {error.colno}"
+        reason = f"{error.msg} at line {error.lineno}, column {error.colno}"
     except UnicodeDecodeError as error:
-        words = f"byte {error.start} is no UTF-8"
+        reason = f"byte {error.start} is no UTF-8"
     except RecursionError:
-        words = "it is nested too deeply"
+        reason = "it is nested too deeply"
     except ValueError as error:
-        words = str(error)
-    raise ValueError(f"path is {os.fspath(path)!r}; it must hold JSON, but {words}")
+        reason = str(error)
+    raise ValueError(f"path is {os.fspath(path)!r}; it must hold JSON, but {reason}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -321,55 +321,55 @@ def _as_array(value: Any, refusal: str) -> np.ndarray:
         raise TypeError(f"{refusal}: {reason}") from error
 
 
-def _to_json(value: Any, place: str, level: int) -> Any:
+def _to_json(value: Any, where: str, level: int) -> Any:
     """A value in the types of JSON; `place` names it in errors."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         if value.bit_length() > _MOST_BITS:
-            raise ValueError(f"{place} is an integer of more than {_MOST_BITS} bits")
+            raise ValueError(f"{where} is an integer of more than {_MOST_BITS} bits")
         return value
     if isinstance(value, str):
         if value in _WORDS:
-            raise ValueError(f"{place} is the text {value!r}, which stands for a number")
-        return _utf8(value, place)
+            raise ValueError(f"{where} is the text {value!r}, which stands for a number")
+        return _utf8(value, where)
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if level == DEEPEST:
         raise ValueError(
-            f"{place} is nested deeper than {DEEPEST} levels of mappings and lists, or holds itself"
+            f"{where} is nested deeper than {DEEPEST} levels of mappings and lists, or holds itself"
         )
 
     def inside(key: Any, item: Any) -> Any:
-        return _to_json(item, f"{place}[{key!r}]"[:200], level + 1)
+        return _to_json(item, f"{where}[{key!r}]"[:200], level + 1)
 
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"{place} has the key {_short(key)}; keys must be text")
-        return {_utf8(key, place): inside(key, item) for key, item in value.items()}
+                raise TypeError(f"{where} has the key {_short(key)}; keys must be text")
+        return {_utf8(key, where): inside(key, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [inside(number, item) for number, item in enumerate(value)]
     if hasattr(value, "__array__"):
-        array = _as_array(value, f"{place} cannot be read as a NumPy array")
+        array = _as_array(value, f"{where} cannot be read as a NumPy array")
         if array.dtype.kind not in "biufU":
             allowed = "truth values, real numbers and text"
-            raise TypeError(f"{place} is an array of dtype {array.dtype}; allowed are {allowed}")
-        return _to_json(array.tolist(), place, level)
+            raise TypeError(f"{where} is an array of dtype {array.dtype}; allowed are {allowed}")
+        return _to_json(array.tolist(), where, level)
     raise TypeError(
-        f"{place} is of type {type(value).__name__}; allowed are mappings, lists, text, "
+        f"{where} is of type {type(value).__name__}; allowed are mappings, lists, text, "
         "real numbers, truth values, None and arrays of them"
     )
 
 
-def _utf8(text: str, place: str) -> str:
+def _utf8(text: str, where: str) -> str:
     """A text, checked to be one that can be written."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(f"{place} must be text that UTF-8 can hold, got {text[:40]!a}") from error
+        raise ValueError(f"{where} must be text that UTF-8 can hold, got {text[:40]!a}") from error
     return str(text)
 
 

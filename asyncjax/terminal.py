@@ -85,10 +85,10 @@ def answered(
         except BrokenPipeError:
             raise
         except (OSError, ValueError, TypeError, ImportError) as error:
-            words = str(error)
+            message = str(error)
             if isinstance(error, OSError) and error.strerror and error.filename is not None:
-                words = f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
-            print(f"asyncjax.{name}: {plain(in_options(words))}", file=sys.stderr)
+                message = f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
+            print(f"asyncjax.{name}: {plain(in_options(message))}", file=sys.stderr)
             return 2
 
     return quietly(command)

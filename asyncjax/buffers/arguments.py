@@ -32,10 +32,10 @@ def integers(name: str, value: ArrayLike, least: int = 0, most: int | None = Non
         if np.max(np.asarray(value)) > _LARGEST:
             raise ValueError(f"{name} must be an integer of at most {_LARGEST}, got {value}")
         return jnp.asarray(value)
-    found = jnp.asarray(value)
-    if not jnp.issubdtype(found.dtype, jnp.integer):
-        raise TypeError(f"{name} must be made of integers, got values of {found.dtype}")
-    return found
+    given = jnp.asarray(value)
+    if not jnp.issubdtype(given.dtype, jnp.integer):
+        raise TypeError(f"{name} must be made of integers, got values of {given.dtype}")
+    return given
 
 
 def rows_of(name: str, value: ArrayLike, n_rows: int, *, padding: bool) -> jax.Array:
@@ -53,16 +53,16 @@ def rows_of(name: str, value: ArrayLike, n_rows: int, *, padding: bool) -> jax.A
 
 def floating(name: str, value: Any) -> Any:
     """Reads a floating dtype of at least 32 bits that arrays can have."""
-    words = "float32, or float64 with x64 enabled"
+    allowed = "float32, or float64 with x64 enabled"
     try:
         dtype = None if value is None or shape_of(value) is not None else jnp.dtype(value)
     except TypeError:
         dtype = None
     if dtype is None:
-        raise TypeError(f"{name} must be a dtype, {words}, got {shown(value)}")
+        raise TypeError(f"{name} must be a dtype, {allowed}, got {shown(value)}")
     wide = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize >= 4
     if not wide or jax.dtypes.canonicalize_dtype(dtype) != dtype:
-        raise ValueError(f"{name} must be {words}, got {dtype.name}")
+        raise ValueError(f"{name} must be {allowed}, got {dtype.name}")
     return dtype
 
 
@@ -106,21 +106,23 @@ def like(name: str, tree: Any, model: Any, of: str, lead: tuple[int, ...] = ()) 
     """
     if jax.tree.structure(tree) == jax.tree.structure(model):
         pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(model), strict=True)
-        if all(shape_of(leaf) == (*lead, *jnp.shape(own)) for leaf, own in pairs):
+        if all(shape_of(leaf) == (*lead, *jnp.shape(expected)) for leaf, expected in pairs):
             return tree
-    found, wanted = _by_path(tree), _by_path(model)
-    hidden = tuple(path for path, own in wanted.items() if isinstance(own, optax.MaskedNode))
-    for path, own in wanted.items():
+    given, wanted = _by_path(tree), _by_path(model)
+    hidden = tuple(
+        path for path, expected in wanted.items() if isinstance(expected, optax.MaskedNode)
+    )
+    for path, expected in wanted.items():
         if path in hidden:
             continue
-        at, shape = f" at {path}" if path else "", (*lead, *jnp.shape(own))
-        if path not in found:
+        at, shape = f" at {path}" if path else "", (*lead, *jnp.shape(expected))
+        if path not in given:
             raise ValueError(f"{name} must be like {of}, with an array{at}, got {_words(tree)}")
-        if shape_of(found[path]) != shape:
+        if shape_of(given[path]) != shape:
             raise ValueError(
-                f"{name} must be like {of}, of shape {shape}{at}, got {_words(found[path])}"
+                f"{name} must be like {of}, of shape {shape}{at}, got {_words(given[path])}"
             )
-    for path in found:
+    for path in given:
         if path not in wanted and not (hidden and path.startswith(hidden)):
             raise ValueError(f"{name} must be like {of}, without anything at {path}, got more")
     return tree

@@ -44,7 +44,7 @@ def one_row(rows: Any) -> Any:
         >>> one_row(jnp.zeros((4, 3))).shape
         (3,)
     """
-    return jax.tree.map(lambda kept: jax.ShapeDtypeStruct(kept.shape[1:], kept.dtype), rows)
+    return jax.tree.map(lambda stored: jax.ShapeDtypeStruct(stored.shape[1:], stored.dtype), rows)
 
 
 def put_rows(rows: Any, index: ArrayLike, tree: Any) -> Any:
@@ -56,16 +56,16 @@ def put_rows(rows: Any, index: ArrayLike, tree: Any) -> Any:
     """
     index = jnp.asarray(index)
 
-    def put(kept: jax.Array, leaf: ArrayLike) -> jax.Array:
-        place = jnp.where(index < 0, kept.shape[0], index)
-        return kept.at[place].set(jnp.asarray(leaf).astype(kept.dtype), mode="drop")
+    def put(stored: jax.Array, leaf: ArrayLike) -> jax.Array:
+        position = jnp.where(index < 0, stored.shape[0], index)
+        return stored.at[position].set(jnp.asarray(leaf).astype(stored.dtype), mode="drop")
 
     return jax.tree.map(put, rows, tree)
 
 
 def take_rows(rows: Any, index: ArrayLike) -> Any:
     """Returns one row of every leaf, or m of them for int[m]; `index` must be in range."""
-    return jax.tree.map(lambda kept: kept[index], rows)
+    return jax.tree.map(lambda stored: stored[index], rows)
 
 
 class VersionRingState(NamedTuple):

@@ -343,8 +343,8 @@ def ray(
     try:
         _ray().remote(**options)(Seat)
     except (TypeError, ValueError) as error:
-        words = " ".join(str(error).split()).rstrip(".")
-        raise type(error)(f"options must be those of an actor of Ray: {words}") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise type(error)(f"options must be those of an actor of Ray: {reason}") from error
     options = {**options, "max_restarts": 0, "max_task_retries": 0}
     cluster = _Cluster(n, address, seconds, options, store, logs)
     return Engine(
@@ -373,17 +373,17 @@ def lost_errors() -> tuple[type[BaseException], ...]:
 
 
 def _check_address(address: Any) -> None:
-    words = "must be None, 'auto' or 'host:port' of a Ray cluster"
+    allowed = "must be None, 'auto' or 'host:port' of a Ray cluster"
     if not isinstance(address, str):
-        raise TypeError(f"address {words}, got {shown(address)}")
+        raise TypeError(f"address {allowed}, got {shown(address)}")
     if address.startswith("ray://"):
         raise ValueError(
-            f"address {words}, got {address!r}: run the script on the cluster (ray job submit),"
+            f"address {allowed}, got {address!r}: run the script on the cluster (ray job submit),"
             " where it is 'auto'"
         )
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
-        raise ValueError(f"address {words}, got {address!r}")
+        raise ValueError(f"address {allowed}, got {address!r}")
 
 
 @contextlib.contextmanager

@@ -106,8 +106,8 @@ def rerun(
             model.step(entries[model.version], worker, job, made_at, record=record)
         reads[read] -= 1
         model.keep(version for version in model.versions if reads[version] > 0)
-    kept = jobs.stacked(server_problem, states, worker_count(trace)) if model.keeps else None
-    return replace(judged(model, planned, losses), worker_states=kept)
+    states_now = jobs.stacked(server_problem, states, worker_count(trace)) if model.keeps else None
+    return replace(judged(model, planned, losses), worker_states=states_now)
 
 
 def _entries(trace: EventTrace) -> list[Entries]:

@@ -99,7 +99,7 @@ def test_a_key_may_be_kept():
 @pytest.mark.slow
 def test_one_worker_is_the_optimizer_itself():
     """H steps of AdamW in each of J jobs are H J steps of it, in the model and in the state."""
-    inner, optimizer, n_steps, n_jobs = quadratic(), optax.adamw(0.05), 3, 7
+    inner, optimizer, n_steps, n_jobs = quadratic.__wrapped__(), optax.adamw(0.05), 3, 7
     problem = problems.local_steps(inner, n_steps=n_steps, optimizer=optimizer, keep_state=True)
     workers = live.virtual(clocks.constant([1.0]))
     run = live.train(problem, workers, optax.sgd(1.0), n_updates=n_jobs)
