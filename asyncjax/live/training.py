@@ -170,8 +170,7 @@ def train(
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)
     timeout = timeouts_of(rule.timeout, least)
-    answer = _answering(rule.dispatch, n, key)
-    opened = collector(rule.collect, n)
+    answer, opened = _answering(rule.dispatch, n, key), collector(rule.collect, n)
     rules = Rules(answer, rule.collect, opened, rule.gate, rule.read == "start")
     initial = first_jobs(n, rule.concurrency, answer)
     model = ServerState(server_problem, server_update, key, once=rule.collect.reuse is None)
