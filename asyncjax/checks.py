@@ -32,20 +32,7 @@ SOURCE = "https://github.com/asyncjax/asyncjax"  # as in pyproject.toml
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """Reads an integer of `least .. most`.
-
-    Args:
-        name: The argument, for the message.
-        value: A Python or NumPy integer, or a concrete integer array without axes.
-        least: Smallest allowed value.
-        most: Largest allowed value; None: any.
-
-    Returns:
-        The Python integer.
-
-    Raises:
-        TypeError: `value` is no integer, or is traced.
-        ValueError: It is out of range.
+    """Reads an integer of `least .. most`, also from a concrete array without axes.
 
     Example:
         >>> whole("n_workers", 0)
@@ -53,10 +40,10 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
         ...
         ValueError: n_workers must be an integer of at least 1, got 0
     """
-    words = f"of at least {least}" if most is None else f"in {least} .. {most}"
+    allowed = f"of at least {least}" if most is None else f"in {least} .. {most}"
     if isinstance(value, Tracer):
         raise TypeError(
-            f"{name} must be a static integer {words}, got a traced value (under"
+            f"{name} must be a static integer {allowed}, got a traced value (under"
             f" optax.inject_hyperparams, pass static_args=({name!r},))"
         )
     try:
@@ -64,39 +51,14 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer {words}, got {value!r}")
+        raise TypeError(f"{name} must be an integer {allowed}, got {value!r}")
     if number < least or (most is not None and number > most):
-        raise ValueError(f"{name} must be an integer {words}, got {number}")
+        raise ValueError(f"{name} must be an integer {allowed}, got {number}")
     return number
 
 
-def real(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float | None = None,
-    below: float | None = None,
-    most: float | None = None,
-    finite: bool = True,
-) -> float:
-    """Reads one real number.
-
-    Args:
-        name: The argument, for the message.
-        value: A Python or NumPy number, or a concrete array without axes.
-        above: The value must be larger than this.
-        least: The value must be at least this.
-        below: The value must be smaller than this.
-        most: The value must be at most this.
-        finite: Whether infinity is refused; NaN always is.
-
-    Returns:
-        The Python float.
-
-    Raises:
-        TypeError: `value` is no real number, or is traced.
-        ValueError: It is out of range.
+def real(name: str, value: Any, *, finite: bool = True, **bounds: Any) -> float:
+    """Reads one real number, also from a concrete array without axes; bounds are as in `within`.
 
     Example:
         >>> real("target", -1, above=0)
@@ -112,7 +74,7 @@ def real(
             number = None
     if number is None:
         raise TypeError(f"{name} must be a concrete real number, got {value!r}")
-    within(name, number, above=above, least=least, below=below, most=most, finite=finite)
+    within(name, number, finite=finite, **bounds)
     return number
 
 
@@ -131,20 +93,13 @@ def within(
 
     Args:
         name: The argument, for the message.
-        value: A number or an array of numbers, of Python, NumPy or JAX.
+        value: A number or an array of numbers, of Python, NumPy or JAX; returned as it is.
         above: Every entry must be larger than this.
         least: Every entry must be at least this.
         below: Every entry must be smaller than this.
         most: Every entry must be at most this.
         finite: Whether infinity is refused; NaN always is.
         integer: Whether every entry must be an integer.
-
-    Returns:
-        `value`, as it was given.
-
-    Raises:
-        TypeError: `value` is not made of real numbers, or of integers where they are asked for.
-        ValueError: An entry is out of range; the first such is named.
 
     Example:
         >>> within("probability", [0.5, 1.5], least=0, most=1)
@@ -180,11 +135,11 @@ def within(
     if not fits.all():
         first = np.unravel_index(np.argmin(fits), fits.shape)
         where = f" at index {', '.join(str(int(i)) for i in first)}" if first else ""
-        words = _words(above, least, below, most, finite and not integer)
+        bounds = _words(above, least, below, most, finite and not integer)
         if integer:
-            of = "of " if words.startswith("at ") else ""
-            words = f"{'integers' if entries.ndim else 'an integer'} {of}{words}"
-        raise ValueError(f"{name} must be {words}, got {entries[first]}{where}")
+            of = "of " if bounds.startswith("at ") else ""
+            bounds = f"{'integers' if entries.ndim else 'an integer'} {of}{bounds}"
+        raise ValueError(f"{name} must be {bounds}, got {entries[first]}{where}")
     return value
 
 
@@ -213,16 +168,6 @@ def _words(
 def one_key(name: str, value: Any) -> jax.Array:
     """Reads one typed key, concrete or traced.
 
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-
-    Returns:
-        The key.
-
-    Raises:
-        TypeError: `value` is not one typed key.
-
     Example:
         >>> one_key("key", 0)
         Traceback (most recent call last):
@@ -240,18 +185,6 @@ def one_key(name: str, value: Any) -> jax.Array:
 def instance(name: str, value: Any, kind: type | tuple[type, ...], words: str) -> Any:
     """Reads what only a factory makes.
 
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-        kind: Its class, or classes.
-        words: What is allowed, with how it is made.
-
-    Returns:
-        `value`.
-
-    Raises:
-        TypeError: `value` is of another class.
-
     Example:
         >>> instance("clock", 3, str, "a clock, as clocks.constant makes it")
         Traceback (most recent call last):
@@ -266,16 +199,6 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], words: str) -
 def flag(name: str, value: Any) -> bool:
     """Reads True or False, of Python or NumPy.
 
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-
-    Returns:
-        The Python bool.
-
-    Raises:
-        TypeError: `value` is neither.
-
     Example:
         >>> flag("waves", "no")
         Traceback (most recent call last):
@@ -288,41 +211,14 @@ def flag(name: str, value: Any) -> bool:
 
 
 def function(name: str, value: Any, words: str = "a function") -> Any:
-    """Reads something to call.
-
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-        words: What is allowed, such as what it is called with.
-
-    Returns:
-        `value`.
-
-    Raises:
-        TypeError: `value` cannot be called.
-
-    Example:
-        >>> function("progress", 3)
-        Traceback (most recent call last):
-        ...
-        TypeError: progress must be a function, got 3
-    """
+    """Reads something to call."""
     if not callable(value):
         raise TypeError(f"{name} must be {words}, got {shown(value)}")
     return value
 
 
 def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> None:
-    """Refuses what is no function of so many positional arguments.
-
-    Args:
-        name: The argument, for the message.
-        value: What was given.
-        *arguments: What it is called with.
-        reason: What else the message says of it.
-
-    Raises:
-        TypeError: `value` cannot be called so.
+    """Refuses what is no function of these positional arguments; `reason` ends what is allowed.
 
     Example:
         >>> function_of("losses", lambda params: params, "params", "examples")
@@ -330,9 +226,9 @@ def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> Non
         ...
         TypeError: losses must be a function (params, examples), got one with (params)
     """
-    words = f"{name} must be a function ({', '.join(arguments)}){reason}"
+    allowed = f"{name} must be a function ({', '.join(arguments)}){reason}"
     if not callable(value):
-        raise TypeError(f"{words}, got {shown(value)}")
+        raise TypeError(f"{allowed}, got {shown(value)}")
     try:
         takes = inspect.signature(value)
     except (TypeError, ValueError):  # of C, or of a class without a signature
@@ -340,30 +236,11 @@ def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> Non
     try:
         takes.bind(*arguments)
     except TypeError as error:
-        raise TypeError(f"{words}, got one with {takes}") from error
+        raise TypeError(f"{allowed}, got one with {takes}") from error
 
 
 def file_path(name: str, value: Any) -> Path:
-    """Reads the path of a file that is there or will be written: its folder must exist.
-
-    Args:
-        name: The argument, for the message.
-        value: Text or a path.
-
-    Returns:
-        The path.
-
-    Raises:
-        TypeError: `value` is no path.
-        FileNotFoundError: Its folder does not exist.
-        IsADirectoryError: It is a folder.
-
-    Example:
-        >>> file_path("checkpoint", 3)
-        Traceback (most recent call last):
-        ...
-        TypeError: checkpoint must be the path of a file, got 3
-    """
+    """Reads the path of a file that is there or will be written: its folder must exist."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"{name} must be the path of a file, got {shown(value)}")
     path = Path(value)
@@ -385,17 +262,7 @@ def install_line(extra: str) -> str:
 
 
 def extra(module: str, name: str) -> Any:
-    """Imports a library of an extra when it is needed.
-
-    Args:
-        module: What is imported.
-        name: The extra that brings it.
-
-    Returns:
-        The module.
-
-    Raises:
-        ImportError: It is not installed; the message has the install line.
+    """Imports a library of the extra `name` when it is needed, or says how to install it.
 
     Example:
         >>> extra("json", "study").dumps([1])

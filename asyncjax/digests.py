@@ -44,9 +44,6 @@ def key_of(*facts: Any, version: str | None = None) -> str:
         *facts: Values, functions, methods.
         version: Stands for what cannot be digested; None: that is refused.
 
-    Raises:
-        CannotDigest: A value cannot be told from others.
-
     Example:
         >>> def scaled(by):
         ...     return lambda x: by * x
@@ -138,13 +135,8 @@ class _Digest:
             self.of([value.__defaults__, value.__kwdefaults__, captured]),
         )
         if _is_installed(code.co_filename):  # many lambdas of a module have one name
-            return (
-                "function",
-                value.__module__,
-                _version(value.__module__),
-                value.__qualname__,
-                told,
-            )
+            module = value.__module__
+            return "function", module, _version(module), value.__qualname__, told
         if os.path.exists(code.co_filename):
             self.files.add(code.co_filename)
         known = value.__globals__
@@ -170,7 +162,7 @@ class _Digest:
         if isinstance(value, np.dtype):
             return "dtype", str(value)
         if is_dataclass(value):
-            content = {one.name: getattr(value, one.name, None) for one in fields(value)}
+            content = {field.name: getattr(value, field.name, None) for field in fields(value)}
         elif isinstance(value, os.PathLike):
             content = os.fspath(value)
         elif type(value) is object or not hasattr(value, "__dict__"):
@@ -197,7 +189,7 @@ def _version(module: str) -> str:
 def _globals_of(code: CodeType) -> list[str]:
     """Names of globals that code reads, that of inner functions too."""
     reads = ("LOAD_GLOBAL", "LOAD_NAME")
-    names = {str(one.argval) for one in dis.get_instructions(code) if one.opname in reads}
+    names = {str(step.argval) for step in dis.get_instructions(code) if step.opname in reads}
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return sorted(names.union(*map(_globals_of, inner)))
 
@@ -209,7 +201,7 @@ def _is_installed(file: str) -> bool:
     homes = [Path(paths[name]) for name in ("stdlib", "purelib", "platlib")]
     homes.append(Path(asyncjax.__file__).parent)
     path = Path(file).resolve()
-    return file.startswith("<frozen") or any(path.is_relative_to(one.resolve()) for one in homes)
+    return file.startswith("<frozen") or any(path.is_relative_to(home.resolve()) for home in homes)
 
 
 def digests(values: Mapping[str, Sequence[Any]], version: str | None) -> dict[str, str]:

@@ -55,13 +55,6 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         path: The file; its folder must exist.
         data: The content; text is written as UTF-8.
 
-    Raises:
-        TypeError: If the data are neither bytes nor text, or `path` is no path.
-        ValueError: If UTF-8 cannot hold the text.
-        FileNotFoundError: If the folder does not exist.
-        OSError: If the file cannot be written (the path is a folder or a device, the disk is full,
-            the folder is read-only); it names the file.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -79,13 +72,26 @@ def _put(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any]) -> Non
     """Puts what `write` writes in the place of a file, as `write_atomically` does."""
     target = _as_path(path)
     try:
-        _check_place(target)
-        _replace(target, write)
+        if target.exists() and not target.is_file():
+            raise IsADirectoryError(f"path is {str(target)!r}; {_NO_FILE}")
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"path is {str(target)!r}; its folder does not exist")
+        temporary = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.part")
+        try:
+            with open(temporary, "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
     except OSError as error:
         if error.errno is None:  # told already
             raise
-        words = f"path could not be written ({error.strerror}), what was there is untouched"
-        raise OSError(error.errno, words, os.fspath(target)) from error
+        reason = f"path could not be written ({error.strerror}), what was there is untouched"
+        raise OSError(error.errno, reason, os.fspath(target)) from error
 
 
 def _as_path(path: Any) -> Path:
@@ -97,41 +103,18 @@ def _as_path(path: Any) -> Path:
     return Path(path)
 
 
-def _check_place(target: Path) -> None:
-    """Refuses a place where no file can be put."""
-    if target.exists() and not target.is_file():
-        raise IsADirectoryError(f"path is {str(target)!r}; {_NO_FILE}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path is {str(target)!r}; its folder does not exist")
-
-
-def _replace(target: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Writes a file beside another and puts it in its place."""
-    temporary = target.with_name(f".{target.name[:40]}.{uuid.uuid4().hex}.part")
-    try:
-        with open(temporary, "xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
 def _opened(path: str | os.PathLike[str]) -> IO[bytes]:
     """A file to read, or an error that names it."""
-    place = _as_path(path)
+    source = _as_path(path)
     try:
-        if not stat.S_ISREG(os.stat(place).st_mode):
-            raise IsADirectoryError(f"path is {str(place)!r}; {_NO_FILE}")
-        return open(place, "rb")
+        if not stat.S_ISREG(os.stat(source).st_mode):
+            raise IsADirectoryError(f"path is {str(source)!r}; {_NO_FILE}")
+        return open(source, "rb")
     except OSError as error:
         if error.errno is None:  # told already
             raise
-        words = f"path cannot be read ({error.strerror})"
-        raise OSError(error.errno, words, str(place)) from error
+        reason = f"path cannot be read ({error.strerror})"
+        raise OSError(error.errno, reason, str(source)) from error
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
@@ -142,12 +125,6 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None
         arrays: Arrays (NumPy, JAX, or lists of numbers) by name. A name has 1 to 200 characters
             that can be printed, no backslash; it does not start with a slash or a drive, and
             between slashes, as in "adam/loss", is neither nothing nor "." nor "..".
-
-    Raises:
-        TypeError: If `arrays` is no mapping, a name is no text, or an array holds objects or a
-            type that npz cannot keep.
-        ValueError: If a name is not as said.
-        OSError: If the file cannot be written, as `write_atomically` tells.
 
     Example:
         >>> import tempfile
@@ -183,15 +160,6 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
     Args:
         path: A file written by `save_arrays`, `numpy.savez` or `numpy.savez_compressed`.
-
-    Returns:
-        The arrays by name, in memory.
-
-    Raises:
-        TypeError: If `path` is no path.
-        FileNotFoundError: If there is no such file.
-        OSError: If it is a folder or a device, or cannot be read.
-        ValueError: If the file is no npz archive, is damaged, or holds objects.
     """
     with _opened(path) as file:
         if not zipfile.is_zipfile(file):
@@ -201,9 +169,9 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
                 entries = _checked_entries(archive, file)
                 return {name: _read_entry(archive, name, entry) for name, entry in entries.items()}
         except _DAMAGE as error:
-            words = str(error) if isinstance(error, _Fault) else "it is damaged"
+            reason = str(error) if isinstance(error, _Fault) else "it is damaged"
             raise ValueError(
-                f"path is {os.fspath(path)!r}; it must be an npz archive in order, but {words}"
+                f"path is {os.fspath(path)!r}; it must be an npz archive in order, but {reason}"
             ) from error
 
 
@@ -258,12 +226,12 @@ def _read_entry(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo) -> 
         held = entry.file_size - stream.tell()
         claimed = math.prod(shape) * dtype.itemsize
         if claimed != held:
-            words = f"{claimed}" if claimed < 10**18 else "over 10^18"
-            raise _Fault(f"the array {name[:80]!r} claims {words} bytes and has {held}")
+            reason = f"{claimed}" if claimed < 10**18 else "over 10^18"
+            raise _Fault(f"the array {name[:80]!r} claims {reason} bytes and has {held}")
         array = np.empty(math.prod(shape), dtype)
-        for place in range(0, claimed, _PIECE):
+        for start in range(0, claimed, _PIECE):
             piece = np.frombuffer(stream.read(_PIECE), np.uint8)
-            array.view(np.uint8)[place : place + _PIECE] = piece
+            array.view(np.uint8)[start : start + _PIECE] = piece
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
 
 
@@ -271,16 +239,10 @@ def save_json(path: str | os.PathLike[str], value: Any) -> None:
     """Writes a value as JSON with sorted keys; NaN and infinities become strings.
 
     Args:
-        path: The file.
+        path: As in `write_atomically`.
         value: Mappings with text keys, lists, tuples, text, numbers, truth values, None, and arrays
             or scalars of NumPy or JAX (written as lists and numbers); at most 100 levels of
             mappings and lists, none of which holds itself.
-
-    Raises:
-        TypeError: If something else is found; the message says where.
-        ValueError: If a text is one of the three strings that stand for numbers or cannot be
-            written as UTF-8, an integer has more than 14000 bits, or the levels are too many.
-        OSError: If the file cannot be written, as `write_atomically` tells.
 
     Example:
         >>> import tempfile
@@ -297,34 +259,20 @@ def save_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def load_json(path: str | os.PathLike[str]) -> Any:
-    """Reads what `save_json` wrote; "NaN", "Infinity" and "-Infinity" become numbers again.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The value, with dicts, lists, text, numbers, truth values and None.
-
-    Raises:
-        TypeError: If `path` is no path.
-        FileNotFoundError: If there is no such file.
-        OSError: If it is a folder or a device, or cannot be read.
-        ValueError: If the file is not JSON in UTF-8, has a key twice in one mapping, or is nested
-            too deeply for Python to read; it names the file.
-    """
+    """Reads what `save_json` wrote; "NaN", "Infinity" and "-Infinity" become numbers again."""
     with _opened(path) as file:
         data = file.read()
     try:
         return _from_json(json.loads(data.decode("utf-8"), object_pairs_hook=_once))
     except json.JSONDecodeError as error:
-        words = f"{error.msg} at line {error.lineno}, column {error.colno}"
+        reason = f"{error.msg} at line {error.lineno}, column {error.colno}"
     except UnicodeDecodeError as error:
-        words = f"byte {error.start} is no UTF-8"
+        reason = f"byte {error.start} is no UTF-8"
     except RecursionError:
-        words = "it is nested too deeply"
+        reason = "it is nested too deeply"
     except ValueError as error:
-        words = str(error)
-    raise ValueError(f"path is {os.fspath(path)!r}; it must hold JSON, but {words}")
+        reason = str(error)
+    raise ValueError(f"path is {os.fspath(path)!r}; it must hold JSON, but {reason}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -358,85 +306,71 @@ def _array_name(name: Any) -> str:
 
 def _plain_array(name: str, value: Any) -> np.ndarray:
     """A C-ordered array that npz keeps as it is."""
-    try:
-        array = np.asarray(value, order="C")
-    except (ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0].rstrip(". ")[:200]
-        raise TypeError(f"array {name!r} cannot be read as one NumPy array: {reason}") from error
+    array = _as_array(value, f"array {name!r} cannot be read as one NumPy array")
     if array.dtype.kind not in _PLAIN_KINDS:
         allowed = "truth values, numbers, text and dates of NumPy"
         raise TypeError(f"array {name!r} has dtype {array.dtype}; allowed are {allowed}")
     return array
 
 
-def _to_json(value: Any, place: str, level: int) -> Any:
+def _as_array(value: Any, refusal: str) -> np.ndarray:
+    try:
+        return np.asarray(value, order="C")
+    except (ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0].rstrip(". ")[:200]
+        raise TypeError(f"{refusal}: {reason}") from error
+
+
+def _to_json(value: Any, where: str, level: int) -> Any:
     """A value in the types of JSON; `place` names it in errors."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         if value.bit_length() > _MOST_BITS:
-            raise ValueError(f"{place} is an integer of more than {_MOST_BITS} bits")
+            raise ValueError(f"{where} is an integer of more than {_MOST_BITS} bits")
         return value
     if isinstance(value, str):
         if value in _WORDS:
-            raise ValueError(f"{place} is the text {value!r}, which stands for a number")
-        return _utf8(value, place)
+            raise ValueError(f"{where} is the text {value!r}, which stands for a number")
+        return _utf8(value, where)
     if isinstance(value, float):
-        return _float_to_json(float(value))
+        if math.isfinite(value):
+            return float(value)
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if level == DEEPEST:
         raise ValueError(
-            f"{place} is nested deeper than {DEEPEST} levels of mappings and lists, or holds itself"
+            f"{where} is nested deeper than {DEEPEST} levels of mappings and lists, or holds itself"
         )
+
+    def inside(key: Any, item: Any) -> Any:
+        return _to_json(item, f"{where}[{key!r}]"[:200], level + 1)
+
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"{place} has the key {_short(key)}; keys must be text")
-        return {
-            _utf8(key, place): _to_json(item, _inside(place, key), level + 1)
-            for key, item in value.items()
-        }
+                raise TypeError(f"{where} has the key {_short(key)}; keys must be text")
+        return {_utf8(key, where): inside(key, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_json(item, _inside(place, n), level + 1) for n, item in enumerate(value)]
+        return [inside(number, item) for number, item in enumerate(value)]
     if hasattr(value, "__array__"):
-        return _to_json(_as_list(value, place), place, level)
+        array = _as_array(value, f"{where} cannot be read as a NumPy array")
+        if array.dtype.kind not in "biufU":
+            allowed = "truth values, real numbers and text"
+            raise TypeError(f"{where} is an array of dtype {array.dtype}; allowed are {allowed}")
+        return _to_json(array.tolist(), where, level)
     raise TypeError(
-        f"{place} is of type {type(value).__name__}; allowed are mappings, lists, text, "
+        f"{where} is of type {type(value).__name__}; allowed are mappings, lists, text, "
         "real numbers, truth values, None and arrays of them"
     )
 
 
-def _as_list(value: Any, place: str) -> Any:
-    """The numbers of an array."""
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0].rstrip(". ")[:200]
-        raise TypeError(f"{place} cannot be read as a NumPy array: {reason}") from error
-    if array.dtype.kind not in "biufU":
-        allowed = "truth values, real numbers and text"
-        raise TypeError(f"{place} is an array of dtype {array.dtype}; allowed are {allowed}")
-    return array.tolist()
-
-
-def _utf8(text: str, place: str) -> str:
+def _utf8(text: str, where: str) -> str:
     """A text, checked to be one that can be written."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(f"{place} must be text that UTF-8 can hold, got {text[:40]!a}") from error
+        raise ValueError(f"{where} must be text that UTF-8 can hold, got {text[:40]!a}") from error
     return str(text)
-
-
-def _inside(place: str, key: Any) -> str:
-    """A place in a mapping or list, for messages."""
-    return f"{place}[{key!r}]"[:200]
-
-
-def _float_to_json(number: float) -> float | str:
-    """A finite number, or the word for one that is not."""
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _from_json(value: Any) -> Any:

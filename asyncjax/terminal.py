@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 CLOSED = 141  # exit status where the reader has closed the pipe: as of a process that SIGPIPE ended
 _UNPRINTED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, marks of direction, halves of pairs, ends
@@ -36,10 +36,7 @@ def plain(text: str, *, lines: bool = False) -> str:
 
 
 def quietly(command: Callable[[], int]) -> int:
-    """Runs a command; a pipe that its reader closed, as `head` does, ends it without a word.
-
-    Returns:
-        Its exit status, or 141 where the pipe was closed.
+    """Runs a command for its exit status, 141 where its reader closed the pipe, as `head` does.
 
     Example:
         >>> quietly(lambda: 2)
@@ -51,8 +48,13 @@ def quietly(command: Callable[[], int]) -> int:
         finally:
             print(end="", flush=True)
     except BrokenPipeError:
-        for stream in (sys.stdout, sys.stderr):
-            _forget(stream)
+        for stream in (sys.stdout, sys.stderr):  # what is left goes nowhere, at Python's end too
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
         return CLOSED
 
 
@@ -71,12 +73,7 @@ def answered(
 ) -> int:
     """Runs a command; what is wrong with what was given is one sentence, and exit status 2.
 
-    Args:
-        name: Of its room.
-        parser: Of its options.
-        given: What was typed behind the command.
-        run: The command, of its settings.
-        in_options: Makes a sentence that speaks of arguments one that speaks of options.
+    `in_options` makes a sentence that speaks of arguments one that speaks of options.
     """
 
     def command() -> int:
@@ -88,30 +85,21 @@ def answered(
         except BrokenPipeError:
             raise
         except (OSError, ValueError, TypeError, ImportError) as error:
-            words = str(error)
+            message = str(error)
             if isinstance(error, OSError) and error.strerror and error.filename is not None:
-                words = f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
-            print(f"asyncjax.{name}: {plain(in_options(words))}", file=sys.stderr)
+                message = f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
+            print(f"asyncjax.{name}: {plain(in_options(message))}", file=sys.stderr)
             return 2
 
     return quietly(command)
 
 
 def retyped(program: str, words: Sequence[str], files: Iterable[str | None]) -> str:
-    """The command that a page names, without folders."""
-    return f"{program} {shlex.join(without_folders(words, files))}"
-
-
-def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[str]:
-    """What was typed, as a page may show it to others: files without the folders they lie in.
-
-    Args:
-        words: As they were typed.
-        files: Those of them, or of what stands behind their "=", that are files.
+    """The command that a page names, `files` of it without the folders they lie in.
 
     Example:
-        >>> without_folders(["/home/me/a.csv", "--json=b/c.json"], ["/home/me/a.csv", "b/c.json"])
-        ['a.csv', '--json=c.json']
+        >>> retyped("asyncjax", ["/me/a.csv", "--json=b/c.json"], ["/me/a.csv", "b/c.json"])
+        'asyncjax a.csv --json=c.json'
     """
     names = {file: Path(file).name or file for file in files if file is not None}
     shown = []
@@ -121,7 +109,7 @@ def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[s
             shown.append(f"{option}={names.get(value, value)}")
         else:
             shown.append(names.get(word, word))
-    return shown
+    return f"{program} {shlex.join(shown)}"
 
 
 class Left(NamedTuple):
@@ -155,13 +143,3 @@ def bar() -> Iterator[Callable[[Left], None]]:
         yield lambda left: shown.update(
             task, completed=left.done, total=left.done + left.left, description=left.text
         )
-
-
-def _forget(stream: TextIO) -> None:
-    """What is left for a pipe that was closed goes nowhere, at the end of Python too."""
-    try:
-        stream.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)

@@ -17,13 +17,11 @@ saved, plotted, replayed with `simulation.replay`, or asked what another rule wo
 """
 
 from asyncjax.live.engines import Engine, devices, executors, processes, threads
-from asyncjax.live.loop import WorkerError
 from asyncjax.live.measured import Timing, service_of, timing, to_csv
-from asyncjax.live.news import WorkerEvents
 from asyncjax.live.ray_engine import ray
 from asyncjax.live.rerun import rerun
-from asyncjax.live.training import train
-from asyncjax.live.worker_pool import SetUpError, virtual
+from asyncjax.live.training import WorkerError, train
+from asyncjax.live.worker_pool import SetUpError, WorkerEvents, virtual
 
 __all__ = [
     "Engine",

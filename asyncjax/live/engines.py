@@ -48,12 +48,6 @@ class Engine:
         waiting: `(opened) -> (workers, why)`: which of them no place was free for yet, and how much
             is free, in words; None: each has its place at once.
         opened: The workers that are open, by number; filled by the engine itself.
-
-    Example:
-        >>> from asyncjax import live
-        >>> with live.threads(2) as workers:
-        ...     workers.open(0).submit(max, 1, 2).result()
-        2
     """
 
     name: str
@@ -73,9 +67,12 @@ class Engine:
         return self.opened[worker]
 
     def drop(self, worker: int) -> None:
-        """Ends what is left of a worker that was lost."""
-        if worker in self.opened:
-            end(self.opened.pop(worker))
+        """Ends what is left of a worker, with what it still does."""
+        executor = self.opened.pop(worker, None)
+        if executor is not None:
+            for process in list((getattr(executor, "_processes", None) or {}).values()):
+                process.kill()
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Engine:
         """The engine itself."""
@@ -83,18 +80,10 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         """Ends all workers; what they still compute is lost."""
-        for executor in self.opened.values():
-            end(executor)
-        self.opened.clear()
+        for worker in list(self.opened):
+            self.drop(worker)
         if self.close is not None:
             self.close()
-
-
-def end(executor: Executor) -> None:
-    """Ends an executor at once, with what it still does."""
-    for process in list((getattr(executor, "_processes", None) or {}).values()):
-        process.kill()
-    executor.shutdown(wait=False, cancel_futures=True)
 
 
 def threads(n_workers: int, *, restarts: int = RESTARTS) -> Engine:
@@ -105,24 +94,17 @@ def threads(n_workers: int, *, restarts: int = RESTARTS) -> Engine:
         restarts: As in `Engine`; a thread cannot be lost.
 
     Returns:
-        The engine. Python runs one thread at a time where it does not compute in JAX, and XLA, on a
-        CPU, computes as many gradients at a time as there are cores, also where one only waits in a
-        callback (or `NPROC` of them, a variable that it reads when it starts). A thread that hangs
-        cannot be ended: the engine leaves it behind, and Python waits for it when it ends.
-
-    Raises:
-        TypeError: `n_workers` is no integer.
-        ValueError: It is below 1.
+        The engine. XLA, on a CPU, computes as many gradients at a time as there are cores (or
+        `NPROC` of them), also where one only waits in a callback. A thread that hangs cannot be
+        ended: the engine leaves it behind, and Python waits for it when it ends.
 
     Example:
         >>> from asyncjax import live
         >>> live.threads(3).n_workers
         3
     """
-    n_workers = whole("n_workers", n_workers)
-    return Engine(
-        "threads", n_workers, lambda _: ThreadPoolExecutor(1), restarts=_restarts(restarts)
-    )
+    n_workers, restarts = _counts(n_workers, restarts)
+    return Engine("threads", n_workers, lambda _: ThreadPoolExecutor(1), restarts=restarts)
 
 
 def devices(devices: Any = None) -> Engine:
@@ -131,38 +113,22 @@ def devices(devices: Any = None) -> Engine:
     Args:
         devices: Devices of JAX; None: all local ones.
 
-    Returns:
-        The engine.
-
-    Raises:
-        TypeError: Something is no device.
-        ValueError: There is none.
-
     Example:
         >>> from asyncjax import live
         >>> live.devices().n_workers == jax.local_device_count()
         True
     """
-    own = jax.local_devices() if devices is None else devices
-    if not isinstance(own, list | tuple):
-        raise TypeError(f"devices must be a list of devices of JAX, got {own!r}")
-    for device in own:
+    listed = jax.local_devices() if devices is None else devices
+    instance("devices", listed, (list, tuple), "a list of devices of JAX")
+    for device in listed:
         instance("devices", device, jax.Device, "made of devices of JAX")
-    if not own:
+    if not listed:
         raise ValueError("devices must name at least one device, got none")
 
     def open_thread(worker: int) -> Executor:
-        def settle() -> None:
-            stack = contextlib.ExitStack()
-            stack.enter_context(jax.default_device(own[worker]))
-            _KEPT.append(stack)  # for as long as the thread lives
+        return ThreadPoolExecutor(1, initializer=jax.default_device(listed[worker]).__enter__)
 
-        return ThreadPoolExecutor(1, initializer=settle)
-
-    return Engine("devices", len(own), open_thread)
-
-
-_KEPT: list[contextlib.ExitStack] = []
+    return Engine("devices", len(listed), open_thread)
 
 
 def processes(
@@ -184,29 +150,23 @@ def processes(
         environment: `(worker) -> variables` of its process beside those of this one, such as
             `lambda worker: {"CUDA_VISIBLE_DEVICES": str(worker)}`, or `{"JAX_PLATFORMS": "cpu"}`.
 
-    Returns:
-        The engine.
-
-    Raises:
-        TypeError: A number is no integer, or `environment` no function.
-        ValueError: A number is out of range.
-
     Example:
         >>> from asyncjax import live
         >>> with live.processes(2) as workers:
         ...     workers.name
         'processes'
     """
-    n_workers, restarts = whole("n_workers", n_workers), _restarts(restarts)
+    n_workers, restarts = _counts(n_workers, restarts)
     if environment is not None:
         function("environment", environment, "a function (worker) -> variables, or None")
 
     def open_process(worker: int) -> Executor:
-        own = {} if environment is None else dict(environment(worker))
+        variables = {} if environment is None else dict(environment(worker))
         executor = ProcessPoolExecutor(
-            1, mp_context=get_context("spawn"), initializer=settle, initargs=(own,)
+            1, mp_context=get_context("spawn"), initializer=settle, initargs=(variables,)
         )
-        with _variables(own):  # what a process imports first may read them
+        with restoring(variables.__contains__):
+            os.environ.update(variables)  # what a process imports first may read them
             executor.submit(os.getpid)
         # Were this end open, what a process was sending when it was killed would have no end, and
         # whoever reads it would wait for ever.
@@ -219,18 +179,17 @@ def processes(
 
 
 @contextlib.contextmanager
-def _variables(own: Mapping[str, str]) -> Iterator[None]:
-    """Variables for a process that is started within, as this process has them meanwhile."""
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+def restoring(is_ours: Callable[[str], bool]) -> Iterator[None]:
+    """Puts these variables of this process back as they were, when it is left."""
+    before = dict(os.environ)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
+        for name in filter(is_ours, {*os.environ, *before}):
+            if name in before:
+                os.environ[name] = before[name]
             else:
-                os.environ[name] = value
+                del os.environ[name]
 
 
 def settle(environment: dict[str, str]) -> None:
@@ -268,30 +227,22 @@ def executors(
         lost: Errors that mean that the worker is lost.
         restarts: How often `open` is called again for a worker that was lost.
 
-    Returns:
-        The engine.
-
-    Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: A number is out of range.
-
     Example:
         >>> from concurrent.futures import ThreadPoolExecutor
-        >>> from asyncjax import live
-        >>> live.executors(2, lambda worker: ThreadPoolExecutor(1)).name
+        >>> executors(2, lambda worker: ThreadPoolExecutor(1)).name
         'executors'
     """
     function("open", open, "a function (worker) -> Executor")
     if not isinstance(lost, tuple) or not all(
-        isinstance(one, type) and issubclass(one, BaseException) for one in lost
+        isinstance(error, type) and issubclass(error, BaseException) for error in lost
     ):
         raise TypeError(f"lost must be a tuple of classes of errors, got {lost!r}")
-    n_workers, restarts = whole("n_workers", n_workers), _restarts(restarts)
+    n_workers, restarts = _counts(n_workers, restarts)
     return Engine("executors", n_workers, open, lost, restarts=restarts)
 
 
-def _restarts(value: Any) -> int:
-    return whole("restarts", value, least=0)
+def _counts(n_workers: Any, restarts: Any) -> tuple[int, int]:
+    return whole("n_workers", n_workers), whole("restarts", restarts, least=0)
 
 
 def is_installed(package: str) -> bool:
@@ -302,11 +253,7 @@ def is_installed(package: str) -> bool:
 def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> Iterator[Any]:
     """Yields `(piece, work(piece))` as the pieces are done, each by one worker.
 
-    The pieces of a worker that is lost are done by another that is opened in its place; `work` must
-    be importable at the workers, and pure: it may run twice.
-
-    Raises:
-        RuntimeError: A worker was lost more often than the engine restarts it.
+    `work` must be importable at the workers, and pure: it runs again where a worker is lost.
 
     Example:
         >>> from asyncjax import live

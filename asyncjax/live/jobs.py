@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -22,17 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.checkpoints import form_of, leaf_of, numbers_of
+from asyncjax.simulation.checkpoints import leaf_of, numbers_of
 from asyncjax.simulation.update import job_key
 
 Leaves = list[np.ndarray]
-
-
-class Keeping(NamedTuple):
-    """What workers keep from job to job."""
-
-    form: tuple[Any, ...] | None  # shape and dtype of each leaf; None: they keep nothing
-    carries: bool  # each answer carries it to the server
 
 
 class Kept(NamedTuple):
@@ -42,19 +35,7 @@ class Kept(NamedTuple):
     state: Leaves | None  # as it was then, if it was carried to the server
 
 
-NOTHING = Keeping(None, False)
 FIRST = Kept(-1, None)
-
-
-class Assignment(NamedTuple):
-    """What a worker is set up with."""
-
-    run: str  # a name that no other run has
-    source: Any  # a Problem, or a function that makes one
-    worker: int
-    key: tuple[str, np.ndarray]  # of the run: implementation and data
-    software: tuple[str, bool]  # the server's version of jax, and whether it computes in float64
-    keeping: Keeping = NOTHING
 
 
 class Answer(NamedTuple):
@@ -89,24 +70,16 @@ def software() -> tuple[str, bool]:
 
 
 def make_problem(source: Any, worker: int | None) -> Problem:
-    """The problem of a source: itself, or what the function makes, for a worker or for the server.
-
-    Raises:
-        TypeError: There is none.
-    """
-    made = source
+    """The problem of a source: itself, or what the function makes, for a worker or the server."""
+    problem = source
     if not isinstance(source, Problem) and callable(source):
-        made = source(worker) if _takes_worker(source) else source()
-    if not isinstance(made, Problem):
-        raise TypeError(f"problem must be a Problem, or a function that makes one, got {made!r}")
-    return made
-
-
-def _takes_worker(make: Callable[..., Any]) -> bool:
-    """Whether a maker wants to know for whom it makes."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    own = inspect.signature(make).parameters.values()
-    return any(one.kind in kinds and one.default is inspect.Parameter.empty for one in own)
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        takes = inspect.signature(source).parameters.values()
+        asks = any(it.kind in kinds and it.default is inspect.Parameter.empty for it in takes)
+        problem = source(worker) if asks else source()
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a Problem, or a function that makes one, got {problem!r}")
+    return problem
 
 
 @contextmanager
@@ -118,70 +91,64 @@ def _in_words() -> Iterator[None]:
         raise CallError(f"{type(error).__name__}: {error}") from error
 
 
-def set_up(assignment: Assignment) -> tuple[str, bool]:
-    """Makes the problem and compiles its gradient; answers with the worker's software.
+def task_of(source: Any, problem: Problem, key: jax.Array, carries: bool) -> tuple[Any, ...]:
+    """What `set_up` is told beside run and worker; whether answers carry what workers keep."""
+    parts = str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key))
+    return source, parts, software(), form_of_state(problem), carries
 
-    Raises:
-        CallError: It cannot.
+
+def set_up(
+    run: str, worker: int, source: Any, key: Any, server: Any, form: Any, carries: bool
+) -> tuple[str, bool]:
+    """Makes the problem of a source, compiles its gradient, and answers with `software` here.
+
+    `run` is a name that no other run has; the rest is the server's (`task_of`).
     """
-    own, server, worker = software(), assignment.software, assignment.worker
-    if own[0] != server[0]:
-        return own
-    implementation, data = assignment.key
+    here = software()
+    if here[0] != server[0]:
+        return here
     with _in_words(), jax.enable_x64(server[1]):
-        problem = make_problem(assignment.source, worker)
-        key = jax.random.wrap_key_data(jnp.asarray(data), impl=implementation)
-        states = _first_states(problem, assignment)
-        carries = assignment.keeping.carries
-        _SITES[assignment.run, worker] = _Site(problem, key, server[1], carries, states)
+        problem, states = make_problem(source, worker), dict[int, Any]()
+        if form_of_state(problem) != form:
+            raise ValueError(
+                "problem must keep at a worker what it keeps at the server, from job to job"
+                f" (keep_state of local_steps): {form}, got {form_of_state(problem)}"
+            )
+        if form is not None:
+            states[FIRST.after] = first_state(problem)
+        run_key = jax.random.wrap_key_data(jnp.asarray(key[1]), impl=key[0])
+        _SITES[run, worker] = _Site(problem, run_key, server[1], carries, states)
         model = [np.asarray(leaf) for leaf in jax.tree.leaves(problem.params)]
-    compute(assignment.run, model, worker, 0, FIRST if states else None)
-    return own[0], server[1]
-
-
-def _first_states(problem: Problem, assignment: Assignment) -> dict[int, Any]:
-    """What a worker keeps before its first job.
-
-    Raises:
-        ValueError: It is not what the server knows of.
-    """
-    own, server = form_of_state(problem), assignment.keeping.form
-    if own != server:
-        raise ValueError(
-            "problem must keep at a worker what it keeps at the server, from job to job (keep_state"
-            f" of local_steps): {server}, got {own}"
-        )
-    return {} if own is None else {FIRST.after: first_state(problem)}
+    compute(run, model, worker, 0, FIRST if states else None)
+    return here[0], server[1]
 
 
 def compute(run: str, model: Leaves, worker: int, job: int, kept: Kept | None = None) -> Answer:
-    """The gradient of a job; `kept` says what the worker starts it with, where it keeps a state.
-
-    Raises:
-        CallError: It failed.
-    """
-    site, began = _SITES[run, worker], time.perf_counter()
+    """The gradient of a job; `kept` says what the worker starts it with, where it keeps a state."""
+    site, began, state, carried = _SITES[run, worker], time.perf_counter(), None, None
     with _in_words(), jax.enable_x64(site.double):
-        params = jax.tree.unflatten(jax.tree.structure(site.problem.params), model)
-        state = None if kept is None else _before(site, kept)
-        loss, gradient, *moved = gradient_of(
-            site.problem, params, np.int32(worker), np.int32(job), site.key, state
-        )
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
-        answer = Answer(np.asarray(loss), leaves, 0.0)
+        if kept is not None and kept.state is not None:  # it is sent
+            state = unpacked(site.problem, kept.state)
+        elif kept is not None:
+            state = site.states[kept.after]
+        loss, gradient, after = evaluate(site.problem, model, worker, job, site.key, state)
         if kept is not None:
             site.states.clear()
-            site.states.update({kept.after: state, job: moved[0]})
-            if site.carries:
-                answer = answer._replace(state=packed(moved[0]))
-    return answer._replace(seconds=time.perf_counter() - began)
+            site.states.update({kept.after: state, job: after})
+            carried = packed(after) if site.carries else None
+    return Answer(loss, gradient, time.perf_counter() - began, carried)
 
 
-def _before(site: _Site, kept: Kept) -> Any:
-    """The state that a job starts with: the server's, or the worker's own."""
-    if kept.state is not None:
-        return unpacked(site.problem, kept.state)
-    return site.states[kept.after]
+def evaluate(
+    problem: Problem, model: Leaves, worker: int, job: int, key: jax.Array, state: Any
+) -> tuple[np.ndarray, Leaves, Any]:
+    """Loss and gradient of a job, and what its worker keeps then."""
+    params = jax.tree.unflatten(jax.tree.structure(problem.params), model)
+    loss, gradient, *after = gradient_of(
+        problem, params, np.int32(worker), np.int32(job), key, state
+    )
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
+    return np.asarray(loss), leaves, after[0] if after else None
 
 
 def forget(run: str, worker: int) -> None:
@@ -204,13 +171,7 @@ def first_state(problem: Problem) -> Any:
 
 
 def form_of_state(problem: Problem) -> tuple[Any, ...] | None:
-    """Shape and dtype of what a worker keeps, leaf by leaf; None where workers keep nothing.
-
-    Example:
-        >>> from asyncjax import problems
-        >>> form_of_state(problems.quadratic([[1.0]], [[0.0]])) is None
-        True
-    """
+    """Shape and dtype of what a worker keeps, leaf by leaf; None where workers keep nothing."""
     if problem.worker_state_of is None:
         return None
     leaves = jax.tree.leaves(jax.eval_shape(problem.worker_state))
@@ -228,19 +189,8 @@ def unpacked(problem: Problem, leaves: Leaves) -> Any:
     return jax.tree.unflatten(structure, map(leaf_of, leaves, like))
 
 
-def blank_state(problem: Problem) -> Leaves:
-    """Zeros of the shapes and dtypes of a worker's state as it travels."""
-    leaves = jax.tree.leaves(jax.eval_shape(problem.worker_state))
-    return [np.zeros(*form_of(leaf)) for leaf in leaves]
-
-
 def stacked(problem: Problem, states: dict[int, Any], n_workers: int) -> Any:
     """What n workers keep, a row a worker; those that are not there have what they began with."""
     first = first_state(problem)
     rows = [states.get(worker, first) for worker in range(n_workers)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-
-
-def key_parts(key: jax.Array) -> tuple[str, np.ndarray]:
-    """A key as it travels."""
-    return str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key))

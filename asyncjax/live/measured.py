@@ -27,11 +27,6 @@ class Timing(NamedTuple):
     """When things were done, beside the trace; a row an arrival, E in all.
 
     The seconds are those of the trace, whose `time` is when a gradient reached the server.
-
-    Attributes:
-        handled: float64[E], seconds, when the server took the gradient up.
-        done: float64[E], seconds, when it had answered it.
-        computed: float64[E], seconds that the worker computed.
     """
 
     handled: np.ndarray  # float64[E], seconds, when the server took the gradient up
@@ -46,61 +41,49 @@ def timing(run: Run) -> Timing:
         run: What `train` has returned.
 
     Returns:
-        A row an arrival of `run.trace`. On a virtual clock a gradient is handled and answered the
-        moment it arrives, while `computed` is what this machine needed.
-
-    Raises:
-        TypeError: `run` is no run.
-        ValueError: It is no live run.
+        A row an arrival of `run.trace`. On a virtual clock a gradient is answered the moment it
+        arrives, while `computed` is what this machine needed.
 
     Example:
-        >>> import numpy as np, optax
+        >>> import optax
         >>> from asyncjax import live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
         >>> with live.threads(2) as workers:
-        ...     run = live.train(problem, workers, optax.sgd(0.1), n_updates=20)
-        >>> timing = live.timing(run)
-        >>> bool((run.trace.time <= timing.handled).all() and (timing.handled < timing.done).all())
+        ...     problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
+        ...     timing = live.timing(live.train(problem, workers, optax.sgd(0.1), n_updates=20))
+        >>> bool((timing.handled < timing.done).all())
         True
     """
     instance("run", run, Run, "a Run, as live.train makes it")
-    kept = run.source.timing
-    if not isinstance(kept, Timing):
+    measured = run.source.timing
+    if not isinstance(measured, Timing):
         raise ValueError("run must be that of live.train, got one without a timing")
-    return kept
+    return measured
 
 
 def service_of(run: Run) -> Service:
     """Returns how long the server of a live run took for a gradient, and more for a step.
 
     `gradient` is the median time, from taken up to answered, of the arrivals that made no step;
-    `step` is that of those that made one, less `gradient`, at least 0. Medians, since now and then
-    the machine does something else. A run that steps at every arrival cannot tell the two apart:
-    all is counted to the step.
+    `step` is that of those that made one, less `gradient`, at least 0. A run that steps at every
+    arrival cannot tell the two apart: all is counted to the step.
 
     Args:
         run: What `train` has returned.
 
     Returns:
-        Seconds, for `traces.asynchronous(..., service=)`. What other threads of the server's
-        process do (sending models, receiving gradients) is not in it: that is part of what a job
-        takes, from start to arrival.
-
-    Raises:
-        TypeError: `run` is no run.
-        ValueError: It is no live run.
+        Seconds, for `traces.asynchronous(..., service=)`. Sending models and receiving gradients is
+        not in it: that is part of what a job takes, from start to arrival.
 
     Example:
-        >>> import numpy as np, optax
-        >>> from asyncjax import live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
-        >>> with live.threads(2) as workers:
-        ...     run = live.train(problem, workers, optax.sgd(0.1), n_updates=20)
-        >>> live.service_of(run).gradient, 0.0 < live.service_of(run).step < 1.0
-        (0.0, True)
+        >>> import optax
+        >>> from asyncjax import clocks, live, problems
+        >>> problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
+        >>> workers = live.virtual(clocks.constant([1.0, 2.0]))
+        >>> live.service_of(live.train(problem, workers, optax.sgd(0.1), n_updates=3))
+        Service(gradient=0.0, step=0.0)
     """
-    own = timing(run)
-    steps, took = np.asarray(run.trace.steps), own.done - own.handled
+    measured = timing(run)
+    steps, took = np.asarray(run.trace.steps), measured.done - measured.handled
     gradient = float(np.median(took[~steps])) if not steps.all() else 0.0
     return Service(gradient, max(0.0, float(np.median(took[steps])) - gradient))
 
@@ -108,27 +91,20 @@ def service_of(run: Run) -> Service:
 def to_csv(run: Run, path: str | PathLike[str]) -> None:
     """Writes the arrivals of a live run as a table, a row each, in the order of their arrival.
 
-    Columns: `worker`; `job`, its number at the worker; `start`, `arrived`, `handled`, `done`, when
-    it was handed out, reached the server, was taken up and was answered; `duration`, arrived less
-    start; `computed`, how long the worker computed; `read_version` and `version` of the model it
-    was computed at and arrived at; `used` and `steps`, 0 or 1, whether the gradient was used and
-    made a step. Times are in seconds. Jobs that did not arrive are not there, so their numbers are
-    missing.
+    Columns: `worker`; `job`, its number at the worker; `start`, `arrived`, `handled`, `done`;
+    `duration`, arrived less start; `computed`, by the worker; `read_version` and `version` of the
+    model it was computed at and arrived at; `used` and `steps`, 0 or 1. Times are in seconds. Jobs
+    that did not arrive are not there.
 
     Args:
         run: What `train` has returned.
         path: The file; written whole or not at all. `clocks.read_durations(path, order="job",
             duration="duration")` reads the times again.
 
-    Raises:
-        TypeError: `run` is no run, or `path` no path.
-        ValueError: It is no live run.
-        OSError: The file cannot be written.
-
     Example:
-        >>> import tempfile, pathlib, numpy as np, optax
+        >>> import tempfile, pathlib, optax
         >>> from asyncjax import clocks, live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
         >>> workers = live.virtual(clocks.constant([1.0, 2.0]))
         >>> run = live.train(problem, workers, optax.sgd(0.1), n_updates=3)
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,10 +114,10 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
         array([[1.],
                [2.]])
     """
-    own, trace, file = timing(run), run.trace, file_path("path", path)
+    measured, trace, file = timing(run), run.trace, file_path("path", path)
     columns: dict[str, Any] = {
         **trace._asdict(),
-        **own._asdict(),
+        **measured._asdict(),
         "arrived": trace.time,
         "duration": np.asarray(trace.time) - np.asarray(trace.start),
         "used": np.asarray(trace.used).astype(int),

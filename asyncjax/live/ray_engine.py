@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,13 +22,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
 from asyncjax.checks import flag, install_line, real, shown, whole
-from asyncjax.live.engines import RESTARTS, Engine, is_installed, processes, settle
-from asyncjax.live.ray_cluster import listens_on_loopback, waiting
+from asyncjax.live.engines import RESTARTS, Engine, is_installed, processes, restoring, settle
 
 _STORE = 2**30  # bytes of the object store of a Ray of our own, taken as they are needed
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
@@ -36,6 +37,22 @@ _OURS = (
     *("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups"),
     *("max_pending_calls", "allow_out_of_order_execution", "lifetime", "name", "get_if_exists"),
 )
+_GIB = 2**30  # bytes
+_NAMES = {"CPU": "CPUs", "GPU": "GPUs", "memory": "GiB of memory"}
+
+_ASK = """import sys
+from ipaddress import ip_address
+import ray
+from ray._private import ray_constants
+from ray._raylet import GcsClient
+nodes = GcsClient(address=sys.argv[1]).get_all_node_info().values()
+on_loopback = any(ip_address(node.node_manager_address).is_loopback for node in nodes)
+if on_loopback:
+    ray_constants.ENABLE_RAY_CLUSTER = False
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="WARNING")
+ray.shutdown()
+print("loopback:", on_loopback)
+"""
 
 
 class Seat:
@@ -79,11 +96,11 @@ class ActorExecutor(Executor):
         elif not isinstance(error, _ray().exceptions.RayTaskError):
             answer.set_exception(error)
         else:
-            own: Any = getattr(error, "cause", None)
-            if isinstance(own, self.lost):  # the function met a lost actor: this one is well
-                own = RuntimeError(str(own))
-            own.__cause__ = error
-            answer.set_exception(own)
+            cause: Any = getattr(error, "cause", None)
+            if isinstance(cause, self.lost):  # the function met a lost actor: this one is well
+                cause = RuntimeError(str(cause))
+            cause.__cause__ = error
+            answer.set_exception(cause)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the actor, at once unless it is waited for."""
@@ -96,23 +113,19 @@ class ActorExecutor(Executor):
             _ray().kill(self.actor, no_restart=True)
 
 
+@dataclass
 class _Cluster:
     """The Ray that an engine works with, from the first worker that is opened until it is left."""
 
-    def __init__(
-        self,
-        n_workers: int,
-        address: str | None,
-        seconds: float,
-        options: dict[str, Any],
-        store: int,
-        logs: bool,
-    ) -> None:
-        self.n_workers, self.address, self.seconds = n_workers, address, seconds
-        self.options, self.store, self.logs = options, store, logs
-        self.has_room = False  # for all workers: a Ray of our own
-        self.left = contextlib.ExitStack()  # what is done when the engine is left
-        self.is_open = False
+    n_workers: int
+    address: str | None
+    seconds: float  # to connect in
+    options: dict[str, Any]  # of each actor
+    store: int  # bytes
+    logs: bool
+    is_open: bool = False
+    has_room: bool = False  # for all workers: a Ray of our own
+    left: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # done at the end
 
     def open(self, worker: int) -> Executor:
         """A new actor."""
@@ -131,10 +144,15 @@ class _Cluster:
         return _ray().put(model)
 
     def waiting(self, opened: Mapping[int, Any]) -> tuple[set[int], str]:
-        """Which of the workers no place was free for, and how much is free."""
+        """Which of the workers have no process yet, and what is free for all, in words."""
         with contextlib.suppress(Exception):  # to ask is no reason to end a run
             if not self.has_room:
-                return waiting(opened, self.options)
+                state, ray = importlib.import_module("ray._private.state"), _ray()
+                ids = {worker: actor.actor._actor_id.hex() for worker, actor in opened.items()}
+                placeless = {worker for worker in ids if state.actors(ids[worker]).get("Pid") == 0}
+                room = ray.available_resources(), ray.cluster_resources()
+                placed = len(opened) - len(placeless)
+                return placeless, shortage(wanted(self.options), placed, *room)
         return set(), ""
 
     def close(self) -> None:
@@ -143,8 +161,7 @@ class _Cluster:
         self.left.close()
 
     def _start(self) -> None:
-        ray = _ray()
-        if ray.is_initialized():
+        if _ray().is_initialized():
             if self.address is not None:
                 raise RuntimeError(
                     "address must be None where this process has a Ray already, which is then used,"
@@ -167,26 +184,32 @@ class _Cluster:
         folder = tempfile.mkdtemp(prefix="ajx-", dir=_short_folder())
         undone.callback(shutil.rmtree, folder, ignore_errors=True)
         undone.callback(ray.shutdown, wait_for_processes=True)
-        more = {name: self.n_workers * each for name, each in self._named().items()}
+        named = self.options.get("resources") or {}
         with _loopback(), _ctrl_c_waits(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"os\.fork")  # it becomes another program at once
             ray.init(
                 address="local",
                 num_cpus=max(1, math.ceil(self.n_workers * self.options["num_cpus"])),
-                resources=more or None,
+                resources={name: self.n_workers * each for name, each in named.items()} or None,
                 object_store_memory=self.store,
                 include_dashboard=False,
                 log_to_driver=self.logs,
                 logging_level="WARNING",
                 _temp_dir=os.path.join(folder, "r"),  # Ray lets everybody into it, not into ours
             )
-        own = ray.util.get_node_ip_address()
-        if not ip_address(own).is_loopback:
+        address = ray.util.get_node_ip_address()
+        if not ip_address(address).is_loopback:
             raise RuntimeError(
-                f"Ray {ray.__version__} cannot be kept to this machine, it listens on {own}: start"
-                " a cluster and give its address"
+                f"Ray {ray.__version__} cannot be kept to this machine, it listens on {address}:"
+                " start a cluster and give its address"
             )
-        self._check_room(ray.cluster_resources())
+        for option, resource in {"num_gpus": "GPU", "memory": "memory"}.items():
+            each, there = self.options.get(option) or 0, ray.cluster_resources().get(resource, 0)
+            if self.n_workers * each > there:
+                raise ValueError(
+                    f"{option} of {each:g} for each of {self.n_workers} workers is more than this"
+                    f" machine has, {there:g}"
+                )
         self.has_room = True
 
     def _join(self, address: str, undone: contextlib.ExitStack) -> None:
@@ -202,29 +225,56 @@ class _Cluster:
                 f"address must be that of a running Ray cluster, got {address!r}: {error}"
             ) from error
 
-    def _named(self) -> Mapping[str, float]:
-        return self.options.get("resources") or {}
 
-    def _check_room(self, there: Mapping[str, float]) -> None:
-        """Refuses what this machine does not have."""
-        named = {"num_gpus": "GPU", "memory": "memory"}
-        for option, resource in named.items():
-            each = self.options.get(option) or 0
-            if self.n_workers * each > there.get(resource, 0):
-                raise ValueError(
-                    f"{option} of {each:g} for each of {self.n_workers} workers is more than this"
-                    f" machine has, {there.get(resource, 0):g}"
-                )
+def listens_on_loopback(address: str, seconds: float) -> bool:
+    """Whether a cluster that can be joined is on loopback; another process joins it first.
+
+    In this one Ray would wait for as long as it likes, and then end it.
+    """
+    target = address
+    if address == "auto":
+        services: Any = importlib.import_module("ray._private.services")
+        target = services.get_ray_address_from_environment(address, None)
+    command = [sys.executable, "-c", _ASK, target]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise ConnectionError(
+            f"no answer from {target} within {seconds:g} seconds (connect_timeout)"
+        ) from None
+    if said.returncode != 0:
+        why = said.stderr.strip().splitlines() or [f"it ended with status {said.returncode}"]
+        raise ConnectionError(f"no answer from {target}: {why[-1]}")
+    return "loopback: True" in said.stdout
+
+
+def wanted(options: Mapping[str, Any]) -> dict[str, float]:
+    """What each actor takes of the cluster, by Ray's names."""
+    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    each = {name: options.get(option) for name, option in named.items()}
+    each |= options.get("resources") or {}
+    return {name: float(number) for name, number in each.items() if number}
+
+
+def shortage(
+    each: Mapping[str, float],
+    placed: int,
+    available: Mapping[str, float],
+    total: Mapping[str, float],
+) -> str:
+    """How much is free of what is short, what the placed workers of this run hold included."""
+    if not each:
+        return "they have no place yet"
+    short = [name for name, number in each.items() if available.get(name, 0.0) < number]
+    name = (short or list(each))[0]
+    unit = _GIB if name == "memory" else 1
+    free = (available.get(name, 0.0) + placed * each[name]) / unit
+    are = "is" if free == 1 else "are"
+    return f"{free:g} of {total.get(name, 0.0) / unit:g} {_NAMES.get(name, name)} {are} free"
 
 
 def engine_of(name: str, workers: int, address: str = "") -> Engine:
-    """An engine as it is asked for on a command line.
-
-    Args:
-        name: "processes" of this machine, or "ray".
-        workers: How many.
-        address: Of a running Ray cluster; empty: a Ray of this machine.
-    """
+    """The engine "processes" or "ray"; without an address a Ray of this machine."""
     if name == "ray":
         return ray(workers, address=address or None)
     flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
@@ -257,35 +307,26 @@ def ray(
             which tries that first: where Ray gets no answer it may end the process that asks.
         restarts: How often a worker whose actor died is opened anew. Ray itself retries nothing.
         object_store_memory: Bytes, at least 75 MiB, in which a Ray of our own keeps models and
-            gradients above 100 kB, taken as they are needed. It should hold a model and two
-            gradients a worker, and each gradient that waits or serves at the server, and where
-            answers carry what workers keep, two states and a gradient more a worker: what does not
-            fit goes to disk, which made runs two to five times slower. Ray's own processes take
-            about half a gigabyte besides.
+            gradients above 100 kB. It should hold a model, two gradients a worker, each gradient
+            that waits or serves, and two states a worker where answers carry them: what does not
+            fit goes to disk, which made runs two to five times slower.
         log_to_driver: Whether what workers print is shown here.
         options: Of each actor, as in `ray.remote`: `num_cpus` (1 unless said), `num_gpus`,
-            `resources`, `memory`, `runtime_env`, `scheduling_strategy`, ... Not those by which an
-            actor would be retried, shared or outlive the run.
-
-    Returns:
-        The engine. On a CPU each worker computes in one thread, unless `runtime_env` sets
-        `XLA_FLAGS`.
+            `resources`, `memory`, `runtime_env`, ... Not those by which an actor would be retried,
+            shared or outlive the run. `XLA_FLAGS` in `runtime_env` replaces ours, by which each
+            worker computes in one thread on a CPU.
 
     Raises:
-        ImportError: Ray is not installed.
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range, or an option is none of an actor's. With the first
-            worker: this machine has less than the options ask for; on a cluster, workers that
-            find no place are waited for (`patience` of `train`), and told of.
-        ConnectionError: With the first worker: there is no cluster at the address, or it does not
-            answer within `connect_timeout` seconds.
+        ValueError: With the first worker: this machine has less than the options ask for. On a
+            cluster, workers that find no place are waited for (`patience` of `train`), and told of.
+        ConnectionError: With the first worker: there is no cluster at the address, or no answer.
 
     Example:
         >>> from asyncjax import live
         >>> live.ray(2, num_cpus=1).name
         'ray'
     """
-    n_workers, restarts = whole("n_workers", n_workers), whole("restarts", restarts, least=0)
+    n, restarts = whole("n_workers", n_workers), whole("restarts", restarts, least=0)
     store = whole("object_store_memory", object_store_memory, least=75 * 2**20)
     logs = flag("log_to_driver", log_to_driver)
     seconds = real("connect_timeout", connect_timeout, above=0.0)
@@ -302,19 +343,12 @@ def ray(
     try:
         _ray().remote(**options)(Seat)
     except (TypeError, ValueError) as error:
-        words = " ".join(str(error).split()).rstrip(".")
-        raise type(error)(f"options must be those of an actor of Ray: {words}") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise type(error)(f"options must be those of an actor of Ray: {reason}") from error
     options = {**options, "max_restarts": 0, "max_task_retries": 0}
-    cluster = _Cluster(n_workers, address, seconds, options, store, logs)
+    cluster = _Cluster(n, address, seconds, options, store, logs)
     return Engine(
-        "ray",
-        n_workers,
-        cluster.open,
-        lost_errors(),
-        cluster.put,
-        restarts,
-        cluster.close,
-        cluster.waiting,
+        "ray", n, cluster.open, lost_errors(), cluster.put, restarts, cluster.close, cluster.waiting
     )
 
 
@@ -339,26 +373,22 @@ def lost_errors() -> tuple[type[BaseException], ...]:
 
 
 def _check_address(address: Any) -> None:
-    words = "must be None, 'auto' or 'host:port' of a Ray cluster"
+    allowed = "must be None, 'auto' or 'host:port' of a Ray cluster"
     if not isinstance(address, str):
-        raise TypeError(f"address {words}, got {shown(address)}")
+        raise TypeError(f"address {allowed}, got {shown(address)}")
     if address.startswith("ray://"):
         raise ValueError(
-            f"address {words}, got {address!r}: run the script on the cluster (ray job submit),"
+            f"address {allowed}, got {address!r}: run the script on the cluster (ray job submit),"
             " where it is 'auto'"
         )
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
-        raise ValueError(f"address {words}, got {address!r}")
+        raise ValueError(f"address {allowed}, got {address!r}")
 
 
 @contextlib.contextmanager
 def _loopback() -> Iterator[None]:
-    """Ray takes 127.0.0.1 for this machine's address, and then listens nowhere else.
-
-    Ray reads its variable `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` when it is imported, which may have
-    been long ago; this is what it sets.
-    """
+    """Ray listens on 127.0.0.1 alone; what `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` sets at import."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     before = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
@@ -375,20 +405,14 @@ def _own_environment() -> Iterator[None]:
     It has a token that is kept in no file. And it frees what nobody needs 50 times a second, not
     once: else large models fill the store in between, and each waits two seconds for a place.
     """
-    before = dict(os.environ)
-    os.environ.setdefault("RAY_free_objects_period_milliseconds", "20")
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    _read_token_again()
-    try:
-        yield
-    finally:
-        for name in {*os.environ, *before}:
-            if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":
-                os.environ.pop(name, None)
-                if name in before:
-                    os.environ[name] = before[name]
+    with contextlib.ExitStack() as stack:
+        stack.callback(_read_token_again)
+        stack.enter_context(restoring(lambda name: name.startswith(("RAY_", "PYTHONBREAKPOINT"))))
+        os.environ.setdefault("RAY_free_objects_period_milliseconds", "20")
+        if "RAY_AUTH_MODE" not in os.environ:
+            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         _read_token_again()
+        yield
 
 
 def _read_token_again() -> None:
@@ -432,5 +456,5 @@ def _ctrl_c_waits() -> Iterator[None]:
 
 def _short_folder() -> str | None:
     """Where Ray's folder goes: the names of its sockets may be no longer than 107 bytes."""
-    own = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    return own if len(os.fsencode(own)) <= 30 or not os.path.isdir("/tmp") else "/tmp"
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) <= 30 or not os.path.isdir("/tmp") else "/tmp"

@@ -23,7 +23,7 @@ import optax
 
 from asyncjax.checks import instance
 from asyncjax.live import jobs
-from asyncjax.live.server_state import ServerState, Told
+from asyncjax.live.server_state import Held, ServerState
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
 from asyncjax.simulation.arguments import check_update, check_workers, first_equal, key_of
@@ -59,78 +59,54 @@ def rerun(
 
     Returns:
         The run. Its parameters are those of the live run where the workers computed on the same
-        kind of device as this process, with the same software and flags of the compiler. One
-        gradient is computed at a time, so that `simulation.replay` is faster. Where workers keep a
-        state from job to job, so does this: all that arrived is computed, also what was thrown
-        away, and n states take memory here.
-
-    Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range, the trace is not valid, or it names more workers
-            than the problem has shards; or its gradients serve in a way that no live run has:
-            again, after a step in which they did not.
+        kind of device as this process, with the same software and flags of the compiler. Where
+        workers keep a state from job to job, what was thrown away is computed too.
 
     Example:
-        >>> import numpy as np, optax
+        >>> import optax
         >>> from asyncjax import live, problems
-        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> problem = problems.quadratic([[1.0], [1.0]], [[0.0], [1.0]])
         >>> with live.threads(2) as workers:
         ...     run = live.train(problem, workers, optax.adam(0.1), n_updates=30)
         >>> again = live.rerun(problem, run.trace, optax.adam(0.1))
         >>> bool((again.params == run.params).all())
         True
     """
-    own, key = jobs.make_problem(problem, None), key_of(key)
+    server_problem, key = jobs.make_problem(problem, None), key_of(key)
     instance("trace", trace, EventTrace, "an EventTrace")
     planned = plan(trace, width=1, record_every=record_every)
-    check_update(update, own.params, [trace])
-    update = first_equal(update_of(update))
-    check_workers(own, trace)
+    check_update(update, server_problem.params, [trace])
+    check_workers(server_problem, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
-    model, entries = ServerState(own, update, key), _entries(trace)
-    records, losses, states = {*planned.records.tolist()}, [], {}
+    server_update: Update = first_equal(update_of(update))
+    model = ServerState(server_problem, server_update, key, once=trace.reuse is None)
+    entries = _entries(trace)
+    records, losses, states = {*planned.records.tolist()}, [], dict[int, Any]()
     enters = np.zeros(trace.n_arrivals, bool)
     enters[planned.gradients.arrival] = True
     columns = (trace.worker, trace.job, trace.read_version, enters, trace.steps, trace.time)
     reads = Counter(np.asarray(trace.read_version).tolist())
-    made = iter(np.asarray(trace.update_time).tolist())
-    for arrival_number, (worker, job, read, enter, steps, time) in enumerate(
+    update_times = iter(np.asarray(trace.update_time).tolist())
+    for arrival, (worker, job, read, enter, steps, time) in enumerate(
         zip(*(np.asarray(column).tolist() for column in columns), strict=True)
     ):
         if enter or (model.keeps and model.version < trace.n_updates):
-            one = (read, worker, job)
-            loss, gradient, states[worker] = _gradient(problem_of(worker), model, one, states)
+            its, state = problem_of(worker), states.get(worker)
+            if model.keeps and worker not in states:
+                state = jobs.first_state(its)
+            loss, gradient, states[worker] = jobs.evaluate(
+                its, model.sent(read), worker, job, model.key, state
+            )
             if enter:
                 losses.append(loss)
-                told = Told(loss, np.int32(worker), np.int32(job), np.float64(time))
-                model.hold(arrival_number, read, gradient, told)
+                model.hold(arrival, Held(read, gradient, loss, worker, job, time))
         if steps:
-            record = model.version + 1 in records
-            model.step(entries[model.version], worker, job, next(made), record=record)
-            if trace.reuse is None:
-                model.serve_once()
+            record, made_at = model.version + 1 in records, next(update_times)
+            model.step(entries[model.version], worker, job, made_at, record=record)
         reads[read] -= 1
         model.keep(version for version in model.versions if reads[version] > 0)
-    kept = jobs.stacked(own, states, worker_count(trace)) if model.keeps else None
-    return replace(judged(own, model, planned, losses), worker_states=kept)
-
-
-def _gradient(
-    problem: Problem, model: ServerState, job: tuple[int, int, int], states: dict[int, Any]
-) -> tuple[np.ndarray, jobs.Leaves, Any]:
-    """Loss and gradient of a job (read version, worker, number), as a worker computes them.
-
-    `states` is what the workers keep; also returns what this one keeps then, if they do.
-    """
-    read, worker, number = job
-    params, state = jax.tree.unflatten(model.structure, model.sent(read)), None
-    if model.keeps:
-        state = states[worker] if worker in states else jobs.first_state(problem)
-    loss, gradient, *moved = jobs.gradient_of(
-        problem, params, np.int32(worker), np.int32(number), model.key, state
-    )
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
-    return np.asarray(loss), leaves, moved[0] if moved else None
+    states_now = jobs.stacked(server_problem, states, worker_count(trace)) if model.keeps else None
+    return replace(judged(model, planned, losses), worker_states=states_now)
 
 
 def _entries(trace: EventTrace) -> list[Entries]:
@@ -149,14 +125,12 @@ def _entries(trace: EventTrace) -> list[Entries]:
     return steps
 
 
-def judged(
-    problem: Problem, model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]
-) -> Run:
+def judged(model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]) -> Run:
     """The run of a trace whose steps are made, its recorded models judged; losses float[G]."""
     recorded = [model.recorded[int(version)] for version in planned.records]
     rows = jax.tree.map(lambda *leaves: jnp.stack([*leaves, leaves[-1]]), *recorded)
     measured = jax.jit(measure)(
-        problem, *gradients_behind(planned), rows, jnp.asarray(np.stack(losses))
+        model.problem, *gradients_behind(planned), rows, jnp.asarray(np.stack(losses))
     )
     left = {"arrival_state": model.arrival_state, "failed": model.failed}
     return run_of(planned, ReplayResult(model.params, model.opt_state, measured, **left))

@@ -6,12 +6,23 @@
 in two compiled pieces, `add` and `step`, that a rerun calls in the same order, to the same bits.
 What is sent is a view of the model, made by a third piece, or the model itself; where gradients are
 treated as they arrive, or aggregated, two more do that.
+
+The log, all that the server was told, is the run's checkpoint. Rules keep their state in closures,
+but they are deterministic: a fresh server that is told the same events in the same order is in the
+same state. So a file holds the events, and beside them only what comes of gradients: models that
+are still read or recorded, gradients that wait or serve, the optimizer's state. What the rules
+answered is logged as a checksum, so that a file of other rules is known even where their names are
+the same.
 """
 
 from __future__ import annotations
 
+import os
+import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,21 +30,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.live.jobs import (
-    FIRST,
-    Kept,
-    Leaves,
-    blank_state,
-    gradient_of,
-    stacked,
-    unpacked,
-)
+from asyncjax.live import jobs
+from asyncjax.live.jobs import Kept, Leaves
+from asyncjax.live.worker_pool import WorkerEvents
 from asyncjax.problems import Problem
-from asyncjax.simulation.engine import first_state
+from asyncjax.simulation.checkpoints import Checkpoint, Mark, form_of, mark_of
+from asyncjax.simulation.engine import first_state, judge
 from asyncjax.simulation.update import Arrival, Extras, Update, server_step
-from asyncjax.traces.collection import Entries
+from asyncjax.traces.collection import Entries, Verdict
 
+SECONDS = 30.0  # between two writings of the log, at least
+_SHARE = 20  # and so many times as long as the last one took
 INDEX = ("versions", "recorded", "held", "kept")  # what a state is of
+_EVENTS = "worker_events"
+
+# What a server is told: a gradient, a lost job, a free worker, that it steps by the clock.
+ARRIVED, LOST, FREED, RANG = range(4)
 
 
 class Held(NamedTuple):
@@ -41,39 +53,24 @@ class Held(NamedTuple):
 
     read_version: int
     gradient: Leaves
-    told: Told
+    loss: np.ndarray  # float[], of its job
+    worker: int
+    job: int
+    time: float  # seconds, of its arrival
     has_served: bool = False
 
 
-class Told(NamedTuple):
-    """What is known of a gradient beside its version."""
-
-    loss: Any  # of its job, a scalar array
-    worker: Any  # int32[]
-    job: Any  # int32[]
-    time: Any  # float64[], of its arrival
-
-    def as_integers(self) -> tuple[int, int, int]:
-        """Worker, job and the bits of the time."""
-        return int(self.worker), int(self.job), int(np.float64(self.time).view(np.int64))
-
-
-def told_of(loss: Any, worker: int, job: int, bits: int) -> Told:
-    """What `as_integers` was made of.
-
-    Example:
-        >>> told = Told(np.zeros(()), np.int32(2), np.int32(5), np.float64(0.1))
-        >>> told_of(told.loss, *told.as_integers()) == told
-        True
-    """
-    return Told(loss, np.int32(worker), np.int32(job), np.int64(bits).view(np.float64))
+def extras_of(delay: int, worker: int, job: int, time: float) -> Extras:
+    """What an optimizer is told of a gradient, with the dtypes of a replay."""
+    return Extras(np.int32(delay), np.int32(worker), np.int32(job), np.float64(time))
 
 
 class ServerState:
     """The model of a run, and all that is needed to step on."""
 
-    def __init__(self, problem: Problem, update: Update, key: jax.Array) -> None:
+    def __init__(self, problem: Problem, update: Update, key: jax.Array, *, once: bool) -> None:
         self.update, self.key, self.version, self.problem = update, key, 0, problem
+        self.once = once  # whether a gradient serves in one update only
         self.params = jax.tree.map(jnp.asarray, problem.params)
         self.structure = jax.tree.structure(self.params)
         self.opt_state = jax.jit(partial(first_state, update.optimizer))(self.params, None)
@@ -91,63 +88,63 @@ class ServerState:
     def forms(self) -> Any:
         """Shapes and dtypes of a job's loss and gradient; asked for where there is a checkpoint."""
         state = jax.eval_shape(self.problem.worker_state)
-        return jax.eval_shape(gradient_of, self.problem, self.params, 0, 0, self.key, state)[:2]
-
-    def move(self, worker: int, job: int, state: Leaves | None) -> None:
-        """A job has arrived, and what its worker keeps is that after it."""
-        if self.keeps:
-            self.kept[worker] = Kept(job, state)
+        args = (self.problem, self.params, 0, 0, self.key, state)
+        return jax.eval_shape(jobs.gradient_of, *args)[:2]
 
     def kept_by(self, worker: int) -> Kept | None:
         """What a worker starts its next job with; None where workers keep nothing."""
-        return self.kept.get(worker, FIRST) if self.keeps else None
+        return self.kept.get(worker, jobs.FIRST) if self.keeps else None
 
     def worker_states(self, n_workers: int) -> Any:
         """What the workers keep, a row a worker; None where they keep nothing, or for themselves.
 
         Either all answers carry a state, or none does.
         """
-        carried = {w: own.state for w, own in self.kept.items() if own.state is not None}
-        if not carried:
-            return None
-        states = {w: unpacked(self.problem, leaves) for w, leaves in carried.items()}
-        return stacked(self.problem, states, n_workers)
+        states = {
+            worker: jobs.unpacked(self.problem, kept.state)
+            for worker, kept in self.kept.items()
+            if kept.state is not None
+        }
+        return jobs.stacked(self.problem, states, n_workers) if states else None
 
     def prime(self) -> None:
         """Compiles what a step calls, so that none of it falls into the run."""
         gradient = jax.tree.map(np.zeros_like, self.params)
         direction = add(add(None, gradient, np.float64(0)), gradient, np.float64(0))
-        extras = Extras(np.int32(0), np.int32(0), np.int32(0), np.float64(0))
-        server = (self.params, self.opt_state)
+        server, extras = (self.params, self.opt_state), extras_of(0, 0, 0, 0.0)
         if self.update.gradient_transform is not None:
             loss = np.zeros((), self.forms[0].dtype)
-            own = Arrival(gradient, self.params, loss, np.int32(0), extras, self.key)
-            arrive(self.update, own, self.params, self.arrival_state)
+            arrival = Arrival(gradient, self.params, loss, np.int32(0), extras, self.key)
+            arrive(self.update, arrival, self.params, self.arrival_state)
         step(self.update.optimizer, self.key, server, direction, self.params, extras)
 
     def sent(self, version: int) -> Leaves:
         """A version as it travels."""
         if version not in self.leaves:
-            self.leaves[version] = [
-                np.asarray(leaf) for leaf in jax.tree.leaves(self.versions[version])
-            ]
+            leaves = jax.tree.leaves(self.versions[version])
+            self.leaves[version] = [np.asarray(leaf) for leaf in leaves]
         return self.leaves[version]
 
-    def hold(self, arrival: int, read_version: int, gradient: Leaves, told: Told) -> None:
+    def hold(self, arrival: int, held: Held) -> None:
         """Keeps a gradient for the step that it will enter."""
-        if self.failed is None and not all(np.isfinite(a).all() for a in (told.loss, *gradient)):
-            self.failed = np.array([told.worker, told.job], np.int32)
-        self.held[arrival] = Held(read_version, gradient, told)
+        finite = all(np.isfinite(leaf).all() for leaf in (held.loss, *held.gradient))
+        if self.failed is None and not finite:
+            self.failed = np.array([held.worker, held.job], np.int32)
+        self.held[arrival] = held
 
     def step(self, entries: Entries, worker: int, job: int, time: float, *, record: bool) -> int:
         """Makes an update of the gradients that enter it; returns its delay."""
-        own = [(self._entering(arrival), weight) for arrival, weight in sorted(entries)]
-        oldest = min(held.read_version for held, _ in own)
-        extras = Extras(
-            np.int32(self.version - oldest), np.int32(worker), np.int32(job), np.float64(time)
-        )
-        direction = self._direction(own)
-        server = (self.params, self.opt_state)
+        for arrival, _ in sorted(entries):
+            if arrival not in self.held:
+                raise ValueError(
+                    f"the gradient of arrival {arrival} serves in step {self.version} again after a"
+                    " pause, or was thrown away: a live run holds a gradient from its arrival until"
+                    " the first step that it does not enter"
+                )
+        entering = [(self.held[arrival], weight) for arrival, weight in sorted(entries)]
+        oldest = min(held.read_version for held, _ in entering)
+        extras = extras_of(self.version - oldest, worker, job, time)
+        server, direction = (self.params, self.opt_state), self._direction(entering)
         self.params, self.opt_state = step(
             self.update.optimizer, self.key, server, direction, self.versions[oldest], extras
         )
@@ -155,33 +152,25 @@ class ServerState:
         self.versions[self.version] = jax.block_until_ready(self._handed())
         if record:
             self.recorded[self.version] = self.params
-        entering = {arrival for arrival, _ in entries}
-        for arrival in [e for e, held in self.held.items() if held.has_served]:
-            if arrival not in entering:
-                del self.held[arrival]
-        for arrival in entering:
-            self.held[arrival] = self.held[arrival]._replace(has_served=True)
+        serving = {arrival for arrival, _ in entries}
+        self.held = {
+            e: held._replace(has_served=e in serving)
+            for e, held in self.held.items()
+            if (not self.once if e in serving else not held.has_served)
+        }
         return int(extras.delay)
 
-    def _direction(self, own: Sequence[tuple[Held, float]]) -> Any:
+    def _direction(self, entering: Sequence[tuple[Held, float]]) -> Any:
         """The direction of an update of these gradients."""
         direction, rows, told = None, [], []
-        for place, (held, weight) in enumerate(own):
+        for number, (held, weight) in enumerate(entering):
             gradient = jax.tree.unflatten(self.structure, held.gradient)
             if self.update.is_of_arrivals:
-                delay = np.int32(self.version - held.read_version)
-                told.append(Extras(delay, *held.told[1:]))
-                arriving = Arrival(
-                    gradient,
-                    self.versions[held.read_version],
-                    held.told.loss,
-                    np.int32(place),
-                    told[-1],
-                    self.key,
-                )
-                gradient, self.arrival_state = arrive(
-                    self.update, arriving, self.params, self.arrival_state
-                )
+                delay, read = self.version - held.read_version, self.versions[held.read_version]
+                told.append(extras_of(delay, held.worker, held.job, held.time))
+                its = Arrival(gradient, read, held.loss, np.int32(number), told[-1], self.key)
+                treated = arrive(self.update, its, self.params, self.arrival_state)
+                gradient, self.arrival_state = treated
             if self.update.aggregator is None:
                 direction = add(direction, gradient, np.float64(weight))
             else:
@@ -194,42 +183,27 @@ class ServerState:
             return self.params
         return viewed(self.update, self.params, self.opt_state)
 
-    def _entering(self, arrival: int) -> Held:
-        held = self.held.get(arrival)
-        if held is None:
-            raise ValueError(
-                f"the gradient of arrival {arrival} serves in step {self.version} again after a"
-                " pause, or was thrown away: a live run holds a gradient from its arrival until the"
-                " first step that it does not enter"
-            )
-        return held
-
-    def serve_once(self) -> None:
-        """Drops the gradients that have served, where each serves once."""
-        self.held = {e: held for e, held in self.held.items() if not held.has_served}
-
     def state(self) -> tuple[Any, dict[str, np.ndarray]]:
         """All that comes of gradients, and which versions and arrivals it is of."""
         held = [
-            (e, own.read_version, own.has_served, *own.told.as_integers())
-            for e, own in self.held.items()
+            (arrival, at.read_version, at.has_served, at.worker, at.job, _bits(at.time))
+            for arrival, at in self.held.items()
         ]
-        width = len(held[0]) if held else 0
-        held = np.array(held).reshape(len(held), width)
-        kept = [(worker, own.after) for worker, own in self.kept.items()]
-        index = ([*self.versions], [*self.recorded], held, np.array(kept).reshape(len(kept), 2))
+        kept = [(worker, state.after) for worker, state in self.kept.items()]
+        rows = np.reshape(held, (len(held), 6 if held else 0)), np.reshape(kept, (len(kept), 2))
+        index = ([*self.versions], [*self.recorded], *rows)
         state = (
             self.opt_state,
             np.array(self.losses, self.forms[0].dtype),
             [*self.versions.values()],
             [*self.recorded.values()],
-            [own.gradient for own in self.held.values()],
-            [own.state for own in self.kept.values()],
+            [held.gradient for held in self.held.values()],
+            [kept.state for kept in self.kept.values()],
             self.arrival_state,
             self.params,
         )
         columns = zip(INDEX, index, strict=True)
-        return state, {name: np.array(own, np.int64) for name, own in columns}
+        return state, {name: np.array(column, np.int64) for name, column in columns}
 
     def restore(
         self, unpack: Callable[[Any], Any], index: dict[str, np.ndarray], arrivals: int
@@ -238,37 +212,44 @@ class ServerState:
         versions, recorded, held, moved = (index[name].tolist() for name in INDEX)
         loss, gradient = self.forms
         like = [np.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(gradient)]
-        self.opt_state, losses, *kept = unpack(
+        kept = jax.tree.leaves(jax.eval_shape(self.problem.worker_state))
+        self.opt_state, losses, models, records, gradients, states, *rest = unpack(
             (
                 self.opt_state,
                 np.zeros(arrivals, loss.dtype),
                 [self.params] * len(versions),
                 [self.params] * len(recorded),
                 [like] * len(held),
-                [blank_state(self.problem)] * len(moved),
+                [[np.zeros(*form_of(leaf)) for leaf in kept]] * len(moved),
                 self.arrival_state,
                 self.params,
             )
         )
         self.losses = list(np.asarray(losses))
-        self.versions = dict(zip(versions, kept[0], strict=True))
-        self.recorded = dict(zip(recorded, kept[1], strict=True))
+        self.versions = dict(zip(versions, models, strict=True))
+        self.recorded = dict(zip(recorded, records, strict=True))
         self.held = {
-            arrival: Held(read, gradient, told_of(self.losses[arrival], *told), bool(served))
-            for (arrival, read, served, *told), gradient in zip(held, kept[2], strict=True)
+            at: Held(read, gradient, self.losses[at], worker, job, float(time), bool(served))
+            for (at, read, served, worker, job, _), time, gradient in zip(
+                held, index["held"][:, -1:].view(np.float64).ravel(), gradients, strict=True
+            )
         }
         self.version = max(versions)
         self.kept = {
             worker: Kept(after, [np.asarray(leaf) for leaf in state])
-            for (worker, after), state in zip(moved, kept[3], strict=True)
+            for (worker, after), state in zip(moved, states, strict=True)
         }
-        self.arrival_state, self.params = kept[4:]
+        self.arrival_state, self.params = rest
 
     def keep(self, read: Iterable[int]) -> None:
         """Drops the versions that nobody reads any more."""
         needed = {self.version, *read, *(held.read_version for held in self.held.values())}
         self.versions = {v: params for v, params in self.versions.items() if v in needed}
         self.leaves = {v: leaves for v, leaves in self.leaves.items() if v in needed}
+
+
+def _bits(time: float) -> int:
+    return int(np.float64(time).view(np.int64))
 
 
 @jax.jit
@@ -281,15 +262,15 @@ def add(direction: Any, gradient: Any, weight: Any) -> Any:
 @partial(jax.jit, static_argnums=0)
 def viewed(update: Update, params: Any, opt_state: Any) -> Any:
     """What is handed out."""
-    made = update.handed(params, opt_state)
-    return jax.tree.map(lambda leaf, own: leaf.astype(own.dtype), made, params)
+    handed = update.handed(params, opt_state)
+    return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), handed, params)
 
 
 @partial(jax.jit, static_argnums=0)
-def arrive(update: Update, own: Arrival, params: Any, state: Any) -> tuple[Any, Any]:
+def arrive(update: Update, arrival: Arrival, params: Any, state: Any) -> tuple[Any, Any]:
     """What a gradient becomes when it arrives, and the state of what treats it."""
-    own = own._replace(gradient=jax.tree.map(jnp.asarray, own.gradient))
-    return update.arrived(own, params, state)
+    arrival = arrival._replace(gradient=jax.tree.map(jnp.asarray, arrival.gradient))
+    return update.arrived(arrival, params, state)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -299,18 +280,106 @@ def together(update: Update, rows: list[Any], told: list[Extras]) -> Any:
     count = len(rows)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves) * count, *rows)
     extras = jax.tree.map(lambda *values: jnp.stack(values), *told)
-    made = update.aggregator(stacked, jnp.ones(count, bool), extras)
-    return jax.tree.map(lambda new, old: new.astype(old.dtype), made, rows[0])
+    direction = update.aggregator(stacked, jnp.ones(count, bool), extras)
+    return jax.tree.map(lambda new, old: new.astype(old.dtype), direction, rows[0])
 
 
-@partial(jax.jit, static_argnums=0)
-def step(
-    optimizer: optax.GradientTransformation,
-    key: jax.Array,
-    server: tuple[Any, Any],
-    direction: Any,
-    read_params: Any,
-    extras: Extras,
-) -> tuple[Any, Any]:
-    """An update of (params, optimizer state)."""
-    return server_step(optimizer, key, server, direction, read_params, extras)
+step = jax.jit(server_step, static_argnums=0)  # an update of (params, optimizer state)
+
+
+class Row(NamedTuple):
+    """What the server was told."""
+
+    kind: int
+    worker: int
+    time: float  # seconds, of the arrival
+    handled: float  # seconds, when the server took it up
+    done: float  # seconds, when it had answered
+    computed: float  # seconds that the worker computed
+
+
+_DTYPES = ("i1", "i4", "f8", "f8", "f8", "f8")
+Judged = tuple[Verdict, Entries]  # what becomes of a gradient, and what enters the step then
+
+
+class Log:
+    """The events of a run, and the file that they are kept in, if there is a path.
+
+    `settings` are whatever makes the run beside its programs and arrays: names, numbers, None.
+    """
+
+    def __init__(
+        self, model: ServerState, path: str | os.PathLike[str] | None, *settings: Any
+    ) -> None:
+        self.model, self.file = model, None
+        if path is not None:
+            self.file = Checkpoint(Path(path), _mark(model, repr(settings)))
+        self.rows: list[Row] = []
+        self.answers: list[int] = []
+        self.events = WorkerEvents()  # of workers, as the file has them
+        self.due = 0.0  # of the next writing
+
+    def note(self, row: Row, judged: Judged | None, started: Sequence[int]) -> None:
+        """Writes an event down, and what the rules answered; compares that if it is there."""
+        number = len(self.rows)
+        self.rows.append(row)
+        if self.file is None:
+            return
+        answer = zlib.crc32(repr((judged, [int(worker) for worker in started])).encode())
+        if number == len(self.answers):
+            self.answers.append(answer)
+        elif answer != self.answers[number]:
+            raise self.file.wrong(
+                f"belongs to another run; its rules answered event {number} in another way"
+            )
+
+    def save(self, events: WorkerEvents) -> None:
+        """Writes the file, if it is time to; with it, what happened to workers so far."""
+        began = time.monotonic()
+        if self.file is None or began < self.due:
+            return
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(Row._fields)
+        named = zip(Row._fields, columns, _DTYPES, strict=True)
+        arrays = {name: np.array(column, dtype) for name, column, dtype in named}
+        state, index = self.model.state()
+        arrays |= {"answers": np.array(self.answers, np.uint32), _EVENTS: np.array(events)}
+        self.file.write(state, **arrays, **index)
+        now = time.monotonic()
+        self.due = now + max(SECONDS, _SHARE * (now - began))
+
+    def load(self) -> list[Row]:
+        """Restores the model, if there is a file; the events that the server is told again."""
+        if self.file is None or not self.file.path.exists():
+            return []
+        arrays = self.file.read("answers", *Row._fields, *INDEX)
+        rows = [arrays.pop(name).tolist() for name in Row._fields]
+        self.answers = arrays.pop("answers").tolist()
+        if _EVENTS in arrays:  # not in files of before
+            self.events = WorkerEvents(*arrays.pop(_EVENTS).tolist())
+        index, file = {name: arrays.pop(name) for name in INDEX}, self.file
+        self.model.restore(lambda like: file.unpack(arrays, like), index, rows[0].count(ARRIVED))
+        return [Row(*row) for row in zip(*rows, strict=True)]
+
+
+def _mark(model: ServerState, settings: str) -> Mark:
+    """What tells a run from others: its programs, its arrays and its settings."""
+    problem, update, key = model.problem, model.update, model.key
+    state, params = (model.params, model.opt_state), model.params
+    (loss, gradient), kept = model.forms, jax.eval_shape(problem.worker_state)
+    extras = extras_of(0, 0, 0, 0.0)
+    programs = [
+        jobs.gradient_of.lower(problem, params, np.int32(0), np.int32(0), key, kept),
+        add.lower(gradient, gradient, np.float64(1)),
+        step.lower(update.optimizer, key, state, gradient, params, extras),
+        jax.jit(judge).lower(problem, params, loss),
+    ]
+    if update.worker_params is not None:
+        programs.append(viewed.lower(update, *state))
+    if update.gradient_transform is not None:
+        arrival = Arrival(gradient, params, loss, np.int32(0), extras, key)
+        programs.append(arrive.lower(update, arrival, params, model.arrival_state))
+    if update.aggregator is not None:
+        programs.append(together.lower(update, [params] * 3, [extras] * 3))
+    words = np.frombuffer(settings.encode(), np.uint8)
+    has_extras = isinstance(update.optimizer, optax.GradientTransformationExtraArgs)
+    return mark_of(programs, problem.params, problem.data, key, words, has_extras)

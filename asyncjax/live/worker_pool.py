@@ -2,18 +2,22 @@
 
 There is one mailbox and one thread of decisions. Whatever happens at a worker becomes an event of
 the job's serial; an answer counts only if the server still waits for that serial, so exactly once.
+
+Who is lost, who is back and who waits is told, a line each: a warning of the logger `asyncjax.live`
+and no `warnings.warn`, which shows the same line once only, and may be set to end the run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import queue
 import time
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 
@@ -21,12 +25,71 @@ from asyncjax.checks import flag, instance
 from asyncjax.clocks import Clock
 from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
-from asyncjax.live.news import News
 from asyncjax.traces.random_draws import DurationBlocks, check_key, finishes, on_host
 
+logger = logging.getLogger("asyncjax.live")
 _LONGEST_WAIT = 3600.0  # seconds, of one wait for an event
 _LOOK = 5.0  # seconds between two looks at who waits for a place
 _UNSENDABLE = ("pickl", "serializ")  # what errors say of things that do not travel
+
+
+class WorkerEvents(NamedTuple):
+    """What happened to the workers of a live run, counted, the time while they are set up included.
+
+    Attributes:
+        lost: Times that a worker was lost.
+        returned: Times that a lost worker was there again.
+        waited: Times that a worker was told of that waited for a place.
+    """
+
+    lost: int = 0
+    returned: int = 0
+    waited: int = 0
+
+
+class News:
+    """Tells what happens to workers, and counts it."""
+
+    def __init__(self, name: str, n_workers: int) -> None:
+        self.name, self.n_workers, self.events = name, n_workers, WorkerEvents()
+        self.missing: set[int] = set()  # lost, and not back
+        self.waiting: set[int] = set()  # for a place, and told of
+
+    def lost(self, worker: int, why: str, then: str, *, for_good: bool = False) -> None:
+        """A worker is lost; nothing if it was already, unless it is now for good."""
+        is_new = worker not in self.missing
+        if is_new or for_good:
+            self.missing.add(worker)
+            self.events = self.events._replace(lost=self.events.lost + is_new)
+            logger.warning(
+                f"worker {worker} of {self.name} is lost ({why}): {self._present()} left, {then}"
+            )
+
+    def back(self, worker: int) -> None:
+        """A worker answers; nothing if it was not lost."""
+        if worker in self.missing:
+            self.missing.discard(worker)
+            self.events = self.events._replace(returned=self.events.returned + 1)
+            logger.warning(f"worker {worker} of {self.name} is back: {self._present()} there")
+
+    def wait(self, workers: set[int], why: str) -> None:
+        """These workers wait for a place; nothing if all of them were told of already."""
+        more, self.waiting = workers - self.waiting, workers
+        if more:
+            self.events = self.events._replace(waited=self.events.waited + len(more))
+            waiting = f"{len(workers)} of {self.n_workers} workers of {self.name}"
+            logger.warning(f"{waiting} {'waits' if len(workers) == 1 else 'wait'}: {why}")
+
+    def go_on(self, before: WorkerEvents) -> None:
+        """Counts on from a run that was killed: all its workers were opened again."""
+        lost, returned, waited = self.events
+        self.events = WorkerEvents(
+            before.lost + lost, before.lost + returned, before.waited + waited
+        )
+
+    def _present(self) -> str:
+        present = self.n_workers - len(self.missing)
+        return f"{present} of {self.n_workers} workers {'is' if present == 1 else 'are'}"
 
 
 class Event(NamedTuple):
@@ -45,52 +108,9 @@ class Job(NamedTuple):
     worker: int
     serial: int
     number: int  # jobs that the worker had started before
-    version: int  # of the model that is sent with it
-    kept: jobs.Kept | None = None  # what the worker starts it with; None: workers keep nothing
-
-
-class Crew(Protocol):
-    """The workers of one run."""
-
-    places_stay: bool  # a job that is stopped goes on, and its worker is not free before
-    news: News  # of its workers
-
-    @property
-    def n_workers(self) -> int:
-        """How many there are."""
-        ...
-
-    def now(self) -> float:
-        """Seconds since the start."""
-        ...
-
-    def start_at(self, seconds: float) -> None:
-        """The time goes on from so many seconds."""
-        ...
-
-    def foresee(self, worker: int, now: float) -> None:
-        """A worker's next job starts now; told of all jobs, before they are sent, in order."""
-        ...
-
-    def send(self, job: Job, model: jobs.Leaves) -> None:
-        """Starts a job, or, where a run goes on, starts it again."""
-        ...
-
-    def next(self, until: float) -> Event | None:
-        """Waits for the next event; None if there is none until that time."""
-        ...
-
-    def is_waiting(self) -> bool:
-        """Whether an event may still come by itself."""
-        ...
-
-    def lost(self, patience: float) -> set[int]:
-        """Workers from whom nothing will come, or has not for so many seconds."""
-        ...
-
-    def close(self) -> None:
-        """Ends the run at the workers; they stay."""
-        ...
+    kept: jobs.Kept | None  # what the worker starts it with; None: workers keep nothing
+    version: int
+    model: jobs.Leaves  # that version
 
 
 class SetUpError(RuntimeError):
@@ -100,22 +120,14 @@ class SetUpError(RuntimeError):
 class EngineCrew:
     """Workers of an engine; each does one call at a time."""
 
-    places_stay = True
+    places_stay = True  # a job that is stopped goes on, and its worker is not free before
 
-    def __init__(
-        self,
-        engine: Engine,
-        source: Any,
-        key: jax.Array,
-        seconds: float,
-        keeping: jobs.Keeping = jobs.NOTHING,
-    ) -> None:
-        self.engine, self.n_workers, self.source = engine, engine.n_workers, source
-        self.key, self.run = jobs.key_parts(key), f"{id(self)}-{time.time_ns()}"
-        self.keeping, self.fresh = keeping, set[int]()  # workers that were just set up
+    def __init__(self, engine: Engine, task: tuple[Any, ...], seconds: float) -> None:
+        self.engine, self.n_workers, self.task = engine, engine.n_workers, task
+        self.run, self.fresh = f"{id(self)}-{time.time_ns()}", set[int]()  # workers just set up
         self.mailbox: queue.SimpleQueue[tuple[float, int, int, Future[Any]]] = queue.SimpleQueue()
         self.restarts = [engine.restarts] * engine.n_workers
-        self.calls: dict[int, tuple[int, float]] = {}  # of busy workers: serial, and since when
+        self.pending: dict[int, tuple[int, float]] = {}  # by busy worker: serial, and since when
         self.dead: set[int] = set()  # for good
         self.shared: tuple[int, Any] = (-1, None)  # the last model that was put, by version
         self.news, self.placeless = News(engine.name, engine.n_workers), set[int]()
@@ -124,7 +136,7 @@ class EngineCrew:
         try:
             for worker in range(engine.n_workers):
                 self._set_up(worker)
-            while self.calls:
+            while self.pending:
                 self._await_worker(seconds)
         except BaseException:
             self.close()
@@ -133,29 +145,26 @@ class EngineCrew:
 
     def _await_worker(self, seconds: float) -> None:
         """Waits for one that is set up."""
-        event, name = self.next(seconds), self.engine.name
+        self.next(seconds)
+        name = self.engine.name
         if self.dead:
             raise SetUpError(
                 f"worker {min(self.dead)} of {name} was lost {self.engine.restarts + 1} times while"
                 " it was set up: can it import what it is sent?"
             )
-        if event is not None and event.error is not None:
-            raise set_up_error(event)
-        if self.calls and self.now() >= seconds:
+        if self.pending and self.now() >= seconds:
             raise SetUpError(
-                f"worker {min(self.calls)} of {name} was not ready after {seconds:g} seconds"
+                f"worker {min(self.pending)} of {name} was not ready after {seconds:g} seconds"
                 " (patience)"
             )
 
     def _set_up(self, worker: int) -> None:
-        rest = (self.key, jobs.software(), self.keeping)
-        own = jobs.Assignment(self.run, self.source, worker, *rest)
         self.fresh.add(worker)
         self.engine.executor(worker)  # what keeps it from being opened is the run's error
-        self._call(worker, -1, jobs.set_up, own)
+        self._call(worker, -1, jobs.set_up, self.run, worker, *self.task)
 
     def _call(self, worker: int, serial: int, *call: Any) -> None:
-        self.calls[worker] = serial, self.now()
+        self.pending[worker] = serial, self.now()
         try:
             future = self.engine.executor(worker).submit(*call)
         except Exception as error:  # such as of a worker that was lost while it was idle
@@ -163,13 +172,8 @@ class EngineCrew:
             future.set_exception(error)
         future.add_done_callback(partial(self._post, worker, serial))
 
-    def _check_software(self, worker: int, own: tuple[str, bool]) -> None:
-        server = jobs.software()
-        if own != server:
-            raise SetUpError(
-                f"worker {worker} has jax {own[0]} and float64 {'on' if own[1] else 'off'}, the"
-                f" server jax {server[0]} and {'on' if server[1] else 'off'}: they must agree"
-            )
+    def _post(self, worker: int, serial: int, future: Future[Any]) -> None:
+        self.mailbox.put((self.now(), worker, serial, future))
 
     def now(self) -> float:
         """Seconds since the start."""
@@ -180,22 +184,18 @@ class EngineCrew:
         self.zero = time.perf_counter() - seconds
 
     def foresee(self, worker: int, now: float) -> None:
-        """Nothing is known ahead."""
+        """A worker's next job starts now; told of all jobs, before they are sent, in order."""
 
-    def send(self, job: Job, model: jobs.Leaves) -> None:
+    def send(self, job: Job) -> None:
         """Starts a job; what a worker keeps is sent where it was set up since its last one."""
+        put, kept, worker = self.engine.put, job.kept, job.worker
         if self.shared[0] != job.version:
-            put = self.engine.put
-            self.shared = job.version, model if put is None else put(model)
-        kept = job.kept
-        if kept is not None and job.worker not in self.fresh:
+            self.shared = job.version, job.model if put is None else put(job.model)
+        if kept is not None and worker not in self.fresh:
             kept = kept._replace(state=None)
-        self.fresh.discard(job.worker)
-        call = (self.run, self.shared[1], job.worker, job.number, kept)
-        self._call(job.worker, job.serial, jobs.compute, *call)
-
-    def _post(self, worker: int, serial: int, future: Future[Any]) -> None:
-        self.mailbox.put((self.now(), worker, serial, future))
+        self.fresh.discard(worker)
+        call = (self.run, self.shared[1], worker, job.number, kept)
+        self._call(worker, job.serial, jobs.compute, *call)
 
     def next(self, until: float) -> Event | None:
         """Waits for the next event; None if there is none until that time."""
@@ -204,31 +204,32 @@ class EngineCrew:
             now, worker, serial, future = self.mailbox.get(timeout=left)
         except queue.Empty:
             return None
-        del self.calls[worker]
+        del self.pending[worker]
         error = CancelledError() if future.cancelled() else future.exception()
         if isinstance(error, self.engine.lost):
             self._reopen(worker, type(error).__name__)
             return Event(now, worker, serial, None) if serial >= 0 else None
+        if error is not None and serial < 0:
+            raise _set_up_error(worker, error)
         if error is not None:
             return Event(now, worker, serial, None, error)
-        if serial >= 0:
-            self.news.back(worker)
-            return Event(now, worker, serial, future.result())
-        self._check_software(worker, future.result())
+        answer = future.result()
+        if serial < 0 and answer != (server := jobs.software()):
+            raise SetUpError(
+                f"worker {worker} has jax {answer[0]} and float64 {'on' if answer[1] else 'off'},"
+                f" the server jax {server[0]} and {'on' if server[1] else 'off'}: they must agree"
+            )
         self.news.back(worker)
-        return Event(now, worker, serial, None)
+        return Event(now, worker, serial, answer if serial >= 0 else None)
 
     def _look_for_places(self) -> float:
-        """Tells of workers without a place if none got one since the last look.
-
-        Returns how long to wait for an event, seconds.
-        """
+        """Tells of workers that got no place since the last look; seconds until the next look."""
         if self.engine.waiting is None:
             return _LONGEST_WAIT
         if time.monotonic() >= self.look_at:
             self.look_at = time.monotonic() + _LOOK
             before, self.placeless, why = self.placeless, set[int](), ""
-            if any(serial < 0 for serial, _ in self.calls.values()):  # they are being set up
+            if any(serial < 0 for serial, _ in self.pending.values()):  # they are being set up
                 self.placeless, why = self.engine.waiting(self.engine.opened)
             if self.placeless == before:
                 self.news.wait(before, why)
@@ -246,14 +247,10 @@ class EngineCrew:
         self.restarts[worker] -= 1
         self._set_up(worker)
 
-    def is_waiting(self) -> bool:
-        """Whether an event may still come by itself."""
-        return bool(self.calls)
-
     def lost(self, patience: float) -> set[int]:
         """Workers from whom nothing will come, or has not for so many seconds."""
         late = self.now() - patience
-        silent = {worker for worker, (_, since) in self.calls.items() if since < late}
+        silent = {worker for worker, (_, since) in self.pending.items() if since < late}
         for worker in silent:
             why = f"no answer for {patience:g} seconds, patience"
             self.news.lost(worker, why, "it is waited for")
@@ -269,19 +266,19 @@ class EngineCrew:
                 executor.submit(jobs.forget, self.run, worker)
 
 
-def set_up_error(event: Event) -> SetUpError:
+def _set_up_error(worker: int, error: BaseException) -> SetUpError:
     """The error of a worker whose set-up failed."""
-    error = SetUpError(f"worker {event.worker} could not be set up: {in_words(event.error)}")
-    if any(word in str(event.error).lower() for word in _UNSENDABLE):
-        error = SetUpError(
-            f"problem cannot be sent to worker {event.worker} ({in_words(event.error)}): give a"
+    told = SetUpError(f"worker {worker} could not be set up: {in_words(error)}")
+    if any(word in str(error).lower() for word in _UNSENDABLE):
+        told = SetUpError(
+            f"problem cannot be sent to worker {worker} ({in_words(error)}): give a"
             " function of a module that makes it"
         )
-    error.__cause__ = event.error
-    return error
+    told.__cause__ = error
+    return told
 
 
-def in_words(error: BaseException | None) -> str:
+def in_words(error: BaseException) -> str:
     """An error in a message."""
     return str(error) if isinstance(error, jobs.CallError) else f"{type(error).__name__}: {error}"
 
@@ -289,28 +286,21 @@ def in_words(error: BaseException | None) -> str:
 class VirtualCrew:
     """Workers in virtual time: a heap over the finish times of a clock."""
 
-    def __init__(
-        self,
-        engine: VirtualEngine,
-        source: Any,
-        key: jax.Array,
-        keeping: jobs.Keeping = jobs.NOTHING,
-    ) -> None:
+    def __init__(self, engine: VirtualEngine, task: tuple[Any, ...]) -> None:
         self.n_workers, self.places_stay = engine.n_workers, not engine.interruptible
         with on_host(engine.key) as host_key:
             duration_key = jax.random.split(host_key)[0]
         self.finishes, _ = finishes(DurationBlocks(engine.clock, duration_key), 64)
         self.run, self.time = f"virtual-{id(self)}", 0.0
         self.news = News("virtual", self.n_workers)  # none: who leaves does so by the clock
-        self.heap: list[tuple[float, int, int, jobs.Leaves, Job]] = []
+        self.pending: list[tuple[float, int, int, Job]] = []  # a heap
         self.sent = [-1] * self.n_workers  # the serial of each worker's last job
         self.finish = [0.0] * self.n_workers  # of each worker's last job
-        parts, software = jobs.key_parts(key), jobs.software()
         for worker in range(self.n_workers):
             try:
-                jobs.set_up(jobs.Assignment(self.run, source, worker, parts, software, keeping))
+                jobs.set_up(self.run, worker, *task)
             except jobs.CallError as error:
-                raise set_up_error(Event(0.0, worker, -1, None, error)) from error
+                raise _set_up_error(worker, error) from error
 
     def now(self) -> float:
         """Time of the last event."""
@@ -324,30 +314,25 @@ class VirtualCrew:
         """A worker's next job starts now."""
         self.finish[worker] = self.finishes[worker](now)
 
-    def send(self, job: Job, model: jobs.Leaves) -> None:
+    def send(self, job: Job) -> None:
         """Starts a job."""
         finish, self.sent[job.worker] = self.finish[job.worker], job.serial
         if finish < math.inf:
-            heappush(self.heap, (finish, job.worker, job.serial, model, job))
+            heappush(self.pending, (finish, job.worker, job.serial, job))
 
     def next(self, until: float) -> Event | None:
         """The next event; None if there is none until that time."""
-        if not self.heap or self.heap[0][0] > until:
+        if not self.pending or self.pending[0][0] > until:
             self.time = max(self.time, until)
             return None
-        finish, worker, serial, model, job = heappop(self.heap)
-        self.time = finish
+        self.time, worker, serial, job = heappop(self.pending)
         if serial != self.sent[worker]:  # it was stopped, and its worker has begun another
-            return Event(finish, worker, serial, None)
+            return Event(self.time, worker, serial, None)
         try:
-            answer = jobs.compute(self.run, model, worker, job.number, job.kept)
-            return Event(finish, worker, serial, answer)
+            answer = jobs.compute(self.run, job.model, worker, job.number, job.kept)
+            return Event(self.time, worker, serial, answer)
         except jobs.CallError as error:
-            return Event(finish, worker, serial, None, error)
-
-    def is_waiting(self) -> bool:
-        """Whether an event may still come by itself."""
-        return bool(self.heap)
+            return Event(self.time, worker, serial, None, error)
 
     def lost(self, patience: float) -> set[int]:
         """Workers whose job never returns."""
@@ -391,13 +376,6 @@ def virtual(
         clock: How long each worker takes.
         key: Typed key, needed where the clock is random.
         interruptible: As in `traces.asynchronous`. Real workers are not.
-
-    Returns:
-        The engine.
-
-    Raises:
-        TypeError: `clock` is no clock.
-        ValueError: The clock is random and there is no key.
 
     Example:
         >>> from asyncjax import clocks, live

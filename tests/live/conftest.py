@@ -2,7 +2,7 @@
 
 import pytest
 
-from asyncjax.live import loop
+from asyncjax.live import server_state, training
 from asyncjax.results.run import Run, Source
 from tests.live.shared import RELEASED
 
@@ -11,10 +11,10 @@ from tests.live.shared import RELEASED
 def unjudged(monkeypatch):
     """Runs that are not judged: what is compiled for that depends on the trace."""
 
-    def plain(problem, model, planned, losses):
+    def plain(model, planned, losses):
         return Run(model.params, model.opt_state, None, Source((planned.trace,), ()), None)
 
-    monkeypatch.setattr(loop, "judged", plain)
+    monkeypatch.setattr(training, "judged", plain)
 
 
 @pytest.fixture
@@ -23,3 +23,10 @@ def released():
     RELEASED.clear()
     yield
     RELEASED.set()
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """The log is written after every event."""
+    monkeypatch.setattr(server_state, "SECONDS", -1.0)
+    monkeypatch.setattr(server_state, "_SHARE", 0)

@@ -1,19 +1,24 @@
-"""Problems whose gradients do what is asked of them at a job: workers import them from here."""
+"""Problems and workers that do what is asked of them at a job; runs on a clock, killed runs."""
 
 import os
 import signal
 import threading
 import time
-from dataclasses import fields
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, replace
 from functools import cache, partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
-from asyncjax import problems, traces
+from asyncjax import clocks, live, problems, traces
+from asyncjax.live import jobs, server_state
+from asyncjax.traces.collection import Collector
 
 CURVATURE, CENTERS = np.ones((4, 3)), np.arange(12.0).reshape(4, 3)
 sgd, adam = cache(optax.sgd), cache(optax.adam)
@@ -136,3 +141,117 @@ def killed_while_it_sends():
 def option(name):
     """What an option of jax is in this process, and its variable."""
     return getattr(jax.config, name), os.environ.get(name.upper())
+
+
+CLOCK = clocks.exponential([1.0, 1.5, 2.0, 4.0])
+
+
+def lived(seed=0, clock=CLOCK, n_updates=25, problem=None, update=None, **rest):
+    """A run on a virtual clock; fields of a rule are taken as such."""
+    key, rule = jax.random.key(seed), rule_of(rest)
+    workers = live.virtual(clock, key, interruptible=rest.pop("interruptible", True))
+    problem = quadratic() if problem is None else problem
+    update = sgd(0.1) if update is None else update
+    return live.train(
+        problem, workers, update, rule, **{"n_updates": n_updates, "key": key, **rest}
+    )
+
+
+def assert_equal(one, other):
+    """Every field of two traces, NaN equal to NaN."""
+    for name in one._fields:
+        leaves, others = jax.tree.leaves(getattr(one, name)), jax.tree.leaves(getattr(other, name))
+        assert len(leaves) == len(others), name
+        for leaf, own in zip(leaves, others, strict=True):
+            np.testing.assert_array_equal(leaf, own, err_msg=name, strict=True)
+
+
+class Killed(Exception):
+    pass
+
+
+def dying(monkeypatch, saves):
+    """From now on the process dies while it writes the log, after so many times."""
+    real, left = server_state.Checkpoint.write, [saves]
+
+    def write(self, *arguments, **columns):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        real(self, *arguments, **columns)
+
+    return monkeypatch.setattr(server_state.Checkpoint, "write", write)
+
+
+def begun(path, monkeypatch, saves=9, **rest):
+    """A run that is killed when the log was written so often."""
+    with monkeypatch.context() as patch:
+        dying(patch, saves)
+        with pytest.raises(Killed):
+            lived(checkpoint=path, **rest)
+    assert path.exists()
+
+
+def acting(rule, actions):
+    """A rule that does something, by number of arrival, while the server judges it."""
+
+    def start(n_workers):
+        inner, count = rule.start(n_workers), [0]
+
+        def receive(worker, delay):
+            count[0] += 1
+            action = actions.get(count[0])
+            if action is not None:
+                action(worker)
+            return inner.receive(worker, delay)
+
+        return Collector(receive, inner.given_up, inner.is_stuck_without)
+
+    return replace(rule, start=start)
+
+
+class Lost(Exception):
+    """A worker is gone."""
+
+
+class Mortal(ThreadPoolExecutor):
+    """A worker that is lost now and then: while it is idle, while it works, or while it begins."""
+
+    def __init__(self, draw=None, chance=0.0, *, is_gone=False):
+        super().__init__(1)
+        self.draw, self.chance, self.is_gone = draw or np.random.default_rng(0), chance, is_gone
+
+    def submit(self, call, /, *arguments):
+        if self.is_gone or (call is jobs.compute and self.draw.random() < self.chance):
+            self.is_gone = True
+            raise Lost("while it was idle")
+        outcome, dies = Future(), self.draw.random() < self.chance
+
+        def work():
+            try:
+                if dies:
+                    self.is_gone = True
+                    raise Lost("at work")
+                time.sleep(0.001)
+                outcome.set_result(call(*arguments))
+            except Exception as error:
+                outcome.set_exception(error)
+
+        super().submit(work)
+        return outcome
+
+
+def is_alive(pid):
+    """Whether a process runs; one that is gone but for its exit status does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends(pids, seconds=10.0):
+    """Whether these processes are gone within some seconds."""
+    until = time.monotonic() + seconds
+    while any(map(is_alive, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(is_alive, pids))

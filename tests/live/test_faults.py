@@ -6,10 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +14,11 @@ import numpy as np
 import pytest
 
 from asyncjax import live, simulation, traces
-from asyncjax.live import jobs
-from asyncjax.traces.collection import Collector
 from tests.live.shared import (
+    Lost,
+    Mortal,
+    acting,
+    ends,
     killed,
     killed_while_it_sends,
     lost_once,
@@ -28,7 +27,6 @@ from tests.live.shared import (
     sgd,
     troubled,
 )
-from tests.live.test_resume import ends
 
 pytestmark = pytest.mark.slow  # together they take long
 
@@ -60,55 +58,6 @@ def check(run, rule="pure"):
     return trace
 
 
-def acting(rule, actions):
-    """A rule that does something, by number of arrival, while the server judges it."""
-
-    def start(n_workers):
-        inner, count = rule.start(n_workers), [0]
-
-        def receive(worker, delay):
-            count[0] += 1
-            action = actions.get(count[0])
-            if action is not None:
-                action(worker)
-            return inner.receive(worker, delay)
-
-        return Collector(receive, inner.given_up, inner.is_stuck_without)
-
-    return replace(rule, start=start)
-
-
-class Lost(Exception):
-    """A worker is gone."""
-
-
-class Mortal(ThreadPoolExecutor):
-    """A worker that is lost now and then: while it is idle, while it works, or while it begins."""
-
-    def __init__(self, draw, chance):
-        super().__init__(1)
-        self.draw, self.chance, self.is_gone = draw, chance, False
-
-    def submit(self, call, /, *arguments):
-        if self.is_gone or (call is jobs.compute and self.draw.random() < self.chance):
-            self.is_gone = True
-            raise Lost("while it was idle")
-        outcome, dies = Future(), self.draw.random() < self.chance
-
-        def work():
-            try:
-                if dies:
-                    self.is_gone = True
-                    raise Lost("at work")
-                time.sleep(0.001)
-                outcome.set_result(call(*arguments))
-            except Exception as error:
-                outcome.set_exception(error)
-
-        super().submit(work)
-        return outcome
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_runs_whose_workers_are_lost_at_random(name):
     """Four runs a rule; a worker is lost about every tenth job, and comes back."""
@@ -125,7 +74,7 @@ def test_runs_whose_workers_are_lost_at_random(name):
 
 def losing(whom, at=5, rule=None):
     """Runs a rule with two workers, of whom some are lost for good after an arrival."""
-    made = [Mortal(np.random.default_rng(0), 0.0) for _ in range(2)]
+    made = [Mortal() for _ in range(2)]
 
     def act(_):
         for worker in whom:
@@ -209,7 +158,7 @@ def test_an_error_while_a_lost_worker_is_set_up_again_is_told():
             raise OSError("the disk is gone")
         return quadratic()
 
-    mortal = [Mortal(np.random.default_rng(0), 0.0) for _ in range(3)]
+    mortal = [Mortal() for _ in range(3)]
     engine = live.executors(2, lambda i: mortal.pop(0), lost=(Lost,))
     with engine as workers:
         second = workers.executor(0), workers.executor(1)
@@ -236,7 +185,6 @@ def killing(workers, which):
     return act
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("which", "name"), [("idle", "wait for 2"), ("busy", "buffered")])
 def test_processes_that_are_killed_come_back(which, name):
     """Jobs of 20 ms; the rule needs both, or both are there when it ends."""
@@ -260,7 +208,6 @@ def test_a_process_that_is_killed_while_it_sends_is_lost_at_once():
         assert not thread.is_alive()  # else this process could not end
 
 
-@pytest.mark.slow
 def test_a_stopped_process_that_is_killed():
     with live.processes(2) as workers:
         actions = {4: killing(workers, "busy"), 12: killing(workers, "busy")}
@@ -269,7 +216,6 @@ def test_a_stopped_process_that_is_killed():
     assert len(trace.cancelled.time) >= 2
 
 
-@pytest.mark.slow
 def test_a_slot_that_is_killed_twice_and_one_in_its_set_up(tmp_path):
     with live.processes(2, restarts=2) as workers:
         twice = partial(troubled, {(0, 2): "kill", (0, 3): "kill"})
@@ -283,7 +229,6 @@ def test_a_slot_that_is_killed_twice_and_one_in_its_set_up(tmp_path):
     assert ends([child.pid for child in multiprocessing.active_children()])
 
 
-@pytest.mark.slow
 def test_processes_that_are_gone_for_good_stall_the_rules_that_need_them():
     with live.processes(2, restarts=0) as workers:
         one = {3: lambda _: os.kill(pid_of(workers, 1), signal.SIGKILL)}
@@ -297,7 +242,6 @@ def slow_first(worker):
     return troubled({(1, 0): 3.0})
 
 
-@pytest.mark.slow
 def test_a_process_that_hangs_or_raises():
     with live.processes(2) as workers:
         with pytest.raises(live.WorkerError, match="worker 0, job 2, at version") as told:
@@ -314,7 +258,6 @@ def interrupt(_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.slow
 def test_a_keyboard_interrupt_leaves_no_process():
     with pytest.raises(KeyboardInterrupt), live.processes(2) as workers:
         train(workers, partial(troubled, {"all": 0.02}), n_updates=10**6, progress=interrupt)
@@ -336,7 +279,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_the_server(number, tmp_path):
     """Ctrl-C goes to the whole group, as in a terminal; the workers leave it to the server."""

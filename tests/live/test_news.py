@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,31 +14,25 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, live, results, traces
-from asyncjax.live import jobs, log, worker_pool
-from tests.live.shared import RELEASED, quadratic, rule_of, sgd, troubled
-from tests.live.test_faults import Lost, acting
-from tests.live.test_resume import Killed
+from asyncjax.live import server_state, worker_pool
+from asyncjax.live.ray_engine import shortage
+from tests.live.shared import (
+    RELEASED,
+    Killed,
+    Lost,
+    Mortal,
+    acting,
+    quadratic,
+    rule_of,
+    sgd,
+    troubled,
+)
 
 pytestmark = pytest.mark.usefixtures("unjudged")
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "worker {} of executors is lost (Lost): {}, it is opened again"
 BACK = "worker {} of executors is back: {} workers are there"
-
-
-class Mortal(ThreadPoolExecutor):
-    """A worker that is lost when it is told to; or the moment it is opened."""
-
-    def __init__(self, *, is_gone=False):
-        super().__init__(1)
-        self.is_gone = is_gone
-
-    def submit(self, call, /, *arguments):
-        outcome = Future()
-        if self.is_gone and call is not jobs.forget:
-            outcome.set_exception(Lost())
-            return outcome
-        return super().submit(call, *arguments)
 
 
 def mortals(n_workers, opened, **rest):
@@ -182,25 +176,22 @@ def test_a_worker_that_does_not_answer_is_told_once_and_so_is_its_answer(told):
     assert run.worker_events == (1, 1, 0)
 
 
-class Stop:
+def stop(monkeypatch, is_enough, *, of_before=False):
     """Kills the server once its file says that so much happened; it counts from the writing."""
+    real = server_state.Checkpoint.write
 
-    def __init__(self, monkeypatch, is_enough, *, of_before=False):
-        real = log.Checkpoint.write
+    def write(file, state, **columns):
+        events = live.WorkerEvents(*columns["worker_events"].tolist())
+        if of_before:  # as files were before they had it
+            del columns["worker_events"]
+        real(file, state, **columns)
+        if is_enough(events):
+            raise Killed
 
-        def write(file, state, **columns):
-            events = live.WorkerEvents(*columns["worker_events"].tolist())
-            if of_before:  # as files were before they had it
-                del columns["worker_events"]
-            real(file, state, **columns)
-            if is_enough(events):
-                raise Killed
-
-        monkeypatch.setattr(log, "SECONDS", -1.0)
-        monkeypatch.setattr(log, "_SHARE", 0)
-        monkeypatch.setattr(log.Checkpoint, "write", write)
+    monkeypatch.setattr(server_state.Checkpoint, "write", write)
 
 
+@pytest.mark.usefixtures("often")
 @pytest.mark.parametrize(
     ("enough", "of_before", "expected"),
     [
@@ -213,7 +204,7 @@ class Stop:
 def test_a_run_that_goes_on_counts_on(enough, of_before, expected, tmp_path, monkeypatch):
     opened, path = {}, tmp_path / "run.npz"
     with monkeypatch.context() as patch, mortals(2, opened) as workers:
-        Stop(patch, enough, of_before=of_before)
+        stop(patch, enough, of_before=of_before)
         with pytest.raises(Killed):
             train(workers, {5: losing(opened, 1)}, checkpoint=path)
     with mortals(2, {}) as workers:
@@ -230,20 +221,13 @@ class Placeless(ThreadPoolExecutor):
         super().__init__(1, initializer=place.wait, initargs=(60,))
 
 
-def short(*given):
-    """What is free, in words."""
-    from asyncjax.live.ray_cluster import shortage
-
-    return shortage(*given)
-
-
 def crowded(looks):
     """An engine of four workers; `looks` says who has no place at each look, then all have one."""
     place, left = threading.Event(), list(looks)
 
     def waiting(opened):
         if left:
-            return left.pop(0), short({"CPU": 1.0}, 2, {}, {"CPU": 4.0})
+            return left.pop(0), shortage({"CPU": 1.0}, 2, {}, {"CPU": 4.0})
         place.set()
         return set(), ""
 
@@ -287,7 +271,7 @@ SHORT = [
 @pytest.mark.parametrize("case", SHORT, ids=lambda case: case[-1])
 def test_what_is_short_is_named(case):
     *given, words = case
-    assert short(*given).startswith(words)
+    assert shortage(*given).startswith(words)
 
 
 SCRIPT = """

@@ -30,7 +30,7 @@ has_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra 
 
 def needs_ray(test):
     """A test that wants Ray, on a machine where Ray starts by itself."""
-    return has_ray(pytest.mark.usefixtures("ray_starts")(test))
+    return has_ray(pytest.mark.slow(pytest.mark.usefixtures("ray_starts")(test)))
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +117,6 @@ def _assert_lost(run, lost):
 
 
 @needs_ray
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "rules", [{}, {"collect": traces.wait_for(2)}, {"dispatch": traces.shuffled(), "timeout": 30.0}]
 )
@@ -141,7 +140,6 @@ def wide():
 
 
 @needs_ray
-@pytest.mark.slow
 def test_a_model_above_100_kb_is_stored_and_released(own_ray):
     import ray
 
@@ -171,7 +169,6 @@ def _holds(condition, seconds):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_a_worker_that_is_killed_is_opened_anew(own_ray, caplog):
     problem = partial(shared.troubled, {(1, 4): "kill", (0, 7): "kill", "all": 0.01})
     run = live.train(problem, own_ray, SGD, n_updates=60, key=KEY)
@@ -189,7 +186,6 @@ def test_a_worker_that_is_killed_is_opened_anew(own_ray, caplog):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_an_actor_that_ray_kills_is_opened_anew(own_ray):
     import ray
 
@@ -211,13 +207,8 @@ def test_an_actor_that_ray_kills_is_opened_anew(own_ray):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_what_a_killed_worker_kept_goes_on_in_its_place(own_ray):
-    rest = {
-        "n_updates": 24,
-        "key": KEY,
-        "rule": traces.Rule(traces.shuffled()),
-    }
+    rest = {"n_updates": 24, "key": KEY, "rule": traces.Rule(traces.shuffled())}
     run = live.train(shared.killed_while_it_keeps, own_ray, SGD, **rest)
     _assert_lost(run, [(0, 3)])
     counts = np.bincount(run.trace.worker, minlength=2)
@@ -229,7 +220,6 @@ def test_what_a_killed_worker_kept_goes_on_in_its_place(own_ray):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_an_error_in_the_gradient_comes_with_its_traceback(own_ray):
     problem = partial(shared.troubled, {(1, 5): "raise"})
     with pytest.raises(live.WorkerError, match="worker 1, job 5, at version") as caught:
@@ -240,7 +230,6 @@ def test_an_error_in_the_gradient_comes_with_its_traceback(own_ray):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_an_actors_functions_raise_what_they_raise(own_ray):
     import ray
 
@@ -263,7 +252,6 @@ def _meet_a_lost_actor():
 
 
 @needs_ray
-@pytest.mark.slow
 def test_each_worker_makes_its_own_problem(own_ray):
     center = np.float32(2.0)
 
@@ -283,7 +271,6 @@ def test_each_worker_makes_its_own_problem(own_ray):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_workers_compute_in_one_thread_and_in_order(own_ray):
     worker = own_ray.executor(0)
     assert "multi_thread_eigen=false" in worker.submit(os.getenv, "XLA_FLAGS").result(30)
@@ -293,7 +280,6 @@ def test_workers_compute_in_one_thread_and_in_order(own_ray):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_other_versions_are_refused(own_ray, monkeypatch):
     monkeypatch.setattr("asyncjax.live.jobs.software", lambda: ("0.0.1", False))
     with pytest.raises(live.SetUpError, match=r"the server jax 0\.0\.1"):
@@ -301,7 +287,6 @@ def test_other_versions_are_refused(own_ray, monkeypatch):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_a_ray_of_our_own_listens_on_loopback_alone_and_asks_for_a_token(own_ray):
     for worker in range(2):
         own_ray.executor(worker).submit(max, 1, 2).result(30)
@@ -334,7 +319,6 @@ if __name__ == "__main__":
 
 
 @needs_ray
-@pytest.mark.slow
 def test_a_running_cluster_is_joined_by_its_address_and_stays(own_ray):
     import ray
 
@@ -348,7 +332,6 @@ def test_a_running_cluster_is_joined_by_its_address_and_stays(own_ray):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_a_ray_that_runs_already_is_used_and_stays(own_ray):
     import ray
 
@@ -364,7 +347,6 @@ def test_a_ray_that_runs_already_is_used_and_stays(own_ray):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_a_cluster_that_cannot_be_reached():
     address = "localhost:1"
     own = f"address={address!r}, connect_timeout=5"
@@ -383,11 +365,9 @@ def silent():
 
 @has_ray
 def test_who_never_answers_is_asked_by_a_process_that_ends_in_time(silent):
-    from asyncjax.live.ray_cluster import listens_on_loopback
-
     others, began = set(_family()), time.monotonic()
     with pytest.raises(ConnectionError) as told:
-        listens_on_loopback(silent, 0.3)
+        ray_engine.listens_on_loopback(silent, 0.3)
     assert str(told.value) == f"no answer from {silent} within 0.3 seconds (connect_timeout)"
     assert time.monotonic() - began < 60  # much less, where the machine is not busy
     assert not _alive(set(_family()) - others)
@@ -444,7 +424,6 @@ if __name__ == "__main__":
 
 
 @needs_ray
-@pytest.mark.slow
 def test_a_ray_that_answers_and_lets_nobody_in_ends_with_a_sentence():
     """Ray itself would end this process, without an error of Python."""
     script = subprocess.Popen(
@@ -484,7 +463,6 @@ if __name__ == "__main__":
 
 
 @needs_ray
-@pytest.mark.slow
 def test_workers_that_wait_for_a_place_are_told():
     """Two of four CPUs are another's, who leaves when the waiting is told."""
     said = subprocess.run(
@@ -495,7 +473,6 @@ def test_workers_that_wait_for_a_place_are_told():
 
 
 @needs_ray
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -589,7 +566,6 @@ def short(tmp_path_factory):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_after_ctrl_c_nothing_is_left(short):
     script = _interrupted(short)
     assert script.stdout.readline() == "going\n"
@@ -603,7 +579,6 @@ def test_after_ctrl_c_nothing_is_left(short):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_more_than_this_machine_has_is_refused_and_nothing_is_left(short):
     script = _interrupted(short, "gpus")
     _, said = script.communicate(timeout=60)
@@ -612,7 +587,6 @@ def test_more_than_this_machine_has_is_refused_and_nothing_is_left(short):
 
 
 @needs_ray
-@pytest.mark.slow
 def test_workers_end_when_the_server_is_killed(short):
     script = _interrupted(short)
     assert script.stdout.readline() == "going\n"

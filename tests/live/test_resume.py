@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -13,67 +12,29 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, storage, traces
-from asyncjax.live import log
-from asyncjax.live.log import ARRIVED
+from asyncjax.live import server_state
+from asyncjax.live.server_state import ARRIVED
 from asyncjax.traces.collection import Collection, Collector, Verdict
-from tests.live.shared import adam, quadratic, sgd, tree
-from tests.live.test_training import CLOCK, FIELDS, RULES, assert_equal
+from tests.live.shared import (
+    Killed,
+    adam,
+    assert_equal,
+    begun,
+    dying,
+    ends,
+    lived,
+    quadratic,
+    sgd,
+    tree,
+)
+from tests.live.test_training import RULES
 
 LIVES = int(os.environ.get("LIVES", "4"))  # of the run that is killed and killed again
 
 
-class Killed(Exception):
-    pass
-
-
-@pytest.fixture
-def often(monkeypatch):
-    """The log is written after every event."""
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
-
-
-def lived(problem=quadratic, update=None, seed=0, n_updates=25, clock=CLOCK, **rest):
-    key = jax.random.key(seed)
-    update = sgd(0.1) if update is None else update
-    rule = traces.Rule(**{field: rest.pop(field) for field in FIELDS if field in rest})
-    rest = {"key": key, **rest}
-    return live.train(problem, live.virtual(clock, key), update, rule, n_updates=n_updates, **rest)
-
-
-def dying(monkeypatch, saves):
-    """From now on the process dies while it writes the log, after so many times."""
-    real, left = log.Checkpoint.write, [saves]
-
-    def write(self, *arguments, **columns):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed
-        real(self, *arguments, **columns)
-
-    return monkeypatch.setattr(log.Checkpoint, "write", write)
-
-
-def begun(path, monkeypatch, saves=9, **rest):
-    """A run that is killed when the log was written so often."""
-    with monkeypatch.context() as patch:
-        dying(patch, saves)
-        with pytest.raises(Killed):
-            lived(checkpoint=path, **rest)
-    assert path.exists()
-
-
-KINDS = {
-    "pure": {},
-    "random": RULES["random"],
-    "wait for 2": RULES["wait for 2"],
-    "grace 0.5": RULES["grace 0.5"],
-    "adaptive deadline": RULES["adaptive deadline"],
-    "rennala 3, cancel": RULES["rennala 3, cancel"],
-    "table": RULES["table"],
-    "ringleader": RULES["ringleader"],
-    "gate": {**RULES["gate"], "timeout": 3.0},
-}
+SAME = ("pure", "random", "wait for 2", "grace 0.5", "adaptive deadline", "rennala 3, cancel")
+KINDS = {name: RULES[name] for name in (*SAME, "table", "ringleader")}
+KINDS["gate"] = {**RULES["gate"], "timeout": 3.0}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -99,27 +60,21 @@ def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
     whole = lived(**own)
     begun(path, monkeypatch, 14, **own)
     run = lived(checkpoint=path, **own)
-    for part in ("params", "opt_state", "records"):
-        leaves = zip(
-            jax.tree.leaves(getattr(whole, part)), jax.tree.leaves(getattr(run, part)), strict=True
-        )
-        for one, other in leaves:
-            np.testing.assert_array_equal(one, other)
+    parts = [(each.params, each.opt_state, each.records) for each in (whole, run)]
+    jax.tree.map(np.testing.assert_array_equal, *parts)
     np.testing.assert_array_equal(live.timing(whole).done, live.timing(run).done)
 
 
 @pytest.mark.usefixtures("unjudged")
 def test_the_file_is_written_before_anything_runs_and_then_seldom(tmp_path, monkeypatch):
     path, seen = tmp_path / "run.npz", []
-    real = log.Checkpoint.write
-    monkeypatch.setattr(
-        log.Checkpoint,
-        "write",
-        lambda self, *own, **columns: (
-            seen.append(len(columns["kind"])),
-            real(self, *own, **columns),
-        ),
-    )
+    real = server_state.Checkpoint.write
+
+    def write(self, *state, **columns):
+        seen.append(len(columns["kind"]))
+        real(self, *state, **columns)
+
+    monkeypatch.setattr(server_state.Checkpoint, "write", write)
     lived(checkpoint=path)
     assert seen == [0]
     assert not list(tmp_path.iterdir())
@@ -194,10 +149,9 @@ def test_a_damaged_file_is_refused(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("often")
 def test_stopped_workers_are_free_when_a_run_goes_on(tmp_path, monkeypatch):
     """The file of a run whose job was stopped: its worker is new, and gets the next at once."""
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
     path, rules = tmp_path / "run.npz", {"collect": traces.rennala(1, cancel=True)}
     with live.threads(3) as workers:
         train = partial(live.train, quadratic(), workers, sgd(0.1), n_updates=12, **rules)
@@ -218,9 +172,9 @@ PROCESS = """
 import os, signal, sys
 import numpy as np
 from asyncjax import live, traces
-from asyncjax.live import log
+from asyncjax.live import server_state
 from tests.live.shared import quadratic, sgd
-log.SECONDS, log._SHARE = -1.0, 0
+server_state.SECONDS, server_state._SHARE = -1.0, 0
 path, where, rule, calls, n_updates = *sys.argv[1:4], *map(int, sys.argv[4:])
 real = getattr(os, where)
 def killing(*arguments):
@@ -241,22 +195,6 @@ if __name__ == "__main__":
     traces.save(path + ".trace.npz", run.trace)
     np.savez(path + ".params.npz", run.params)
 """
-
-
-def is_alive(pid):
-    """Whether a process runs; one that is gone but for its exit status does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def ends(pids, seconds=10.0):
-    """Whether these processes are gone within some seconds."""
-    until = time.monotonic() + seconds
-    while any(map(is_alive, pids)) and time.monotonic() < until:
-        time.sleep(0.05)
-    return not any(map(is_alive, pids))
 
 
 @pytest.mark.slow
@@ -282,7 +220,7 @@ def test_a_killed_server_is_resumed_by_another_process(rule, tmp_path):
             stored = storage.load_arrays(path)
             for name, column in prefix.items():
                 np.testing.assert_array_equal(stored[name][: len(column)], column)
-            prefix = {name: stored[name] for name in log.Row._fields}
+            prefix = {name: stored[name] for name in server_state.Row._fields}
     trace = traces.load(f"{path}.trace.npz")
     traces.validate(trace)
     arrived = prefix["kind"] == ARRIVED

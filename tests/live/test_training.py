@@ -1,16 +1,13 @@
 """The live loop: the simulator on a virtual clock, and with real workers what its replay is."""
 
-import math
 import os
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import fields
 from functools import partial
 from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, traces
@@ -19,16 +16,27 @@ from asyncjax.problems.networks import MLP
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from asyncjax.traces.event_trace import Reuse
 from asyncjax.traces.registry import REGISTRY
-from tests.live.shared import CENTERS, adam, of_worker, option, quadratic, sgd, tree, troubled
+from tests.live.shared import (
+    CENTERS,
+    CLOCK,
+    FIELDS,
+    adam,
+    assert_equal,
+    lived,
+    of_worker,
+    option,
+    quadratic,
+    sgd,
+    tree,
+    troubled,
+)
 
-FIELDS = [field.name for field in fields(traces.Rule)]
 RULES = {
     name: {field: getattr(rule, field) for field in FIELDS}
     for name, rule in REGISTRY.items()
     if isinstance(rule, traces.Rule)
 }
 ONCE = [name for name, rule in RULES.items() if rule["collect"].reuse is None]
-CLOCK = clocks.exponential([1.0, 1.5, 2.0, 4.0])
 SETTINGS = [
     {"read": read, "gate": gate, "concurrency": concurrency, "timeout": timeout, **more}
     for read, gate, concurrency, (timeout, more) in product(
@@ -42,30 +50,6 @@ SETTINGS = [
 
 def simulated(seed=0, clock=CLOCK, n_updates=25, **rules):
     return traces.asynchronous(clock, n_updates=n_updates, key=jax.random.key(seed), **rules)
-
-
-def lived(seed=0, clock=CLOCK, n_updates=25, problem=None, update=None, **rest):
-    key = jax.random.key(seed)
-    workers = live.virtual(clock, key, interruptible=rest.pop("interruptible", True))
-    rule = traces.Rule(**{field: rest.pop(field) for field in FIELDS if field in rest})
-    return live.train(
-        quadratic() if problem is None else problem,
-        workers,
-        sgd(0.1) if update is None else update,
-        rule,
-        n_updates=n_updates,
-        key=key,
-        **rest,
-    )
-
-
-def assert_equal(one, other):
-    """Every field of two traces, NaN equal to NaN."""
-    for name in one._fields:
-        leaves, others = jax.tree.leaves(getattr(one, name)), jax.tree.leaves(getattr(other, name))
-        assert len(leaves) == len(others), name
-        for leaf, own in zip(leaves, others, strict=True):
-            np.testing.assert_array_equal(leaf, own, err_msg=name, strict=True)
 
 
 def by_hand(trace, rate=0.1):
@@ -125,9 +109,8 @@ def test_a_virtual_run_is_the_simulated_one_in_all_settings(name):
 def test_a_virtual_run_is_its_replay(name):
     for seed, settings in ((0, {}), (1, {"timeout": 3.0})):
         run = lived(seed, **{**RULES[name], **settings})
-        again = simulation.replay(
-            quadratic(), run.trace, sgd(0.1), key=jax.random.key(seed), waves=False
-        )
+        key = jax.random.key(seed)
+        again = simulation.replay(quadratic(), run.trace, sgd(0.1), key=key, waves=False)
         if name in ONCE:
             np.testing.assert_array_equal(run.params, again.params)
         np.testing.assert_allclose(run.params, again.params, rtol=1e-5)
@@ -235,9 +218,8 @@ LIVELY = ["pure", "wait for 2", "rennala 3, cancel", "ringmaster 4, cancel", "ta
 def test_threads(name):
     with live.threads(3) as workers:
         for problem, optimizer in ((quadratic(), sgd(0.1)), (tree(), adam(0.01))):
-            run = live.train(
-                problem, workers, optimizer, n_updates=30, rule=traces.Rule(**RULES[name])
-            )
+            rule = traces.Rule(**RULES[name])
+            run = live.train(problem, workers, optimizer, rule, n_updates=30)
             check_real(run, problem, optimizer, name)
 
 
@@ -245,9 +227,8 @@ def test_threads(name):
 def test_processes():
     with live.processes(2) as workers:
         for name in LIVELY:
-            run = live.train(
-                quadratic(), workers, sgd(0.1), n_updates=20, rule=traces.Rule(**RULES[name])
-            )
+            rule = traces.Rule(**RULES[name])
+            run = live.train(quadratic(), workers, sgd(0.1), rule, n_updates=20)
             check_real(run, quadratic(), sgd(0.1), name)
         opened = dict(workers.opened)
         run = live.train(tree, workers, adam(0.01), n_updates=20)
@@ -276,51 +257,6 @@ def test_progress_is_told_at_the_end():
     seen = []
     run = lived(progress=seen.append)
     assert seen[-1][:3] == (25, 25, run.trace.time[-1])
-
-
-BAD = {
-    "optimizer uncalled": ({"update": optax.sgd}, TypeError, "update must be an optax"),
-    "no problem": ({"problem": 3}, TypeError, "problem must be a Problem, or a function.*got 3"),
-    "a maker of none": ({"problem": lambda: 3}, TypeError, "a function that makes one, got 3"),
-    "too few shards": (
-        {"clock": clocks.exponential(np.ones(5))},
-        ValueError,
-        "workers has 5 workers but problem has only 4 shards",
-    ),
-    "no updates": ({"n_updates": 0}, ValueError, "n_updates must be .* at least 1, got 0"),
-    "half updates": ({"n_updates": 1.5}, TypeError, "n_updates must be an integer"),
-    "no patience": ({"patience": 0.0}, ValueError, "patience must be positive, got 0"),
-    "patience in words": ({"patience": "long"}, TypeError, "patience must be a .*real number"),
-    "timeout 0": ({"timeout": 0.0}, ValueError, "timeout must be positive, got 0"),
-    "two timeouts": ({"timeout": [1.0, 2.0]}, ValueError, r"timeout must be .* got shape \(2,\)"),
-    "timeout NaN": ({"timeout": math.nan}, ValueError, "timeout must be positive, got nan"),
-    "read": ({"read": "end"}, ValueError, "read must be one of"),
-    "collect": ({"collect": traces.buffered}, TypeError, "collect must be a Collection"),
-    "gate": ({"gate": 3}, TypeError, "gate must be a Gate"),
-    "waits for too many": ({"collect": traces.wait_for(5)}, ValueError, "collect waits for 5"),
-    "records": ({"record_every": 0}, ValueError, "record_every must be .* at least 1"),
-    "progress": ({"progress": 3}, TypeError, "progress must be a function"),
-    "checkpoint": ({"checkpoint": "/no/where/run.npz"}, FileNotFoundError, "checkpoint"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_told_in_a_sentence(name):
-    arguments, kind, words = BAD[name]
-    with pytest.raises(kind, match=words) as told:
-        lived(**arguments)
-    assert not str(told.value).endswith(".")
-
-
-def test_bad_workers_and_keys_are_told():
-    with pytest.raises(TypeError, match=r"workers must be an engine, such as .* got 4"):
-        live.train(quadratic(), 4, sgd(0.1), n_updates=3)
-    with pytest.raises(TypeError, match="key"):
-        live.train(quadratic(), live.virtual(clocks.constant([1.0])), sgd(0.1), n_updates=3, key=0)
-    with pytest.raises(ValueError, match="key must be given: clock is random"):
-        live.virtual(CLOCK)
-    with pytest.raises(ValueError, match="restarts must be an integer of at least 0"):
-        live.processes(2, restarts=-1)
 
 
 @pytest.mark.slow

@@ -9,11 +9,20 @@ import optax
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, storage, traces
-from asyncjax.live import jobs, log
-from tests.live.shared import keeping, killed_while_it_keeps, quadratic, sgd, tree
-from tests.live.test_faults import Lost, Mortal
-from tests.live.test_resume import CLOCK, begun, lived
-from tests.live.test_training import assert_equal
+from asyncjax.live import jobs
+from tests.live.shared import (
+    CLOCK,
+    Lost,
+    Mortal,
+    assert_equal,
+    begun,
+    keeping,
+    killed_while_it_keeps,
+    lived,
+    quadratic,
+    sgd,
+    tree,
+)
 
 KEY, OUTER = jax.random.key(0), optax.sgd(0.7)
 RULES = {
@@ -53,9 +62,7 @@ def check_virtual(name, *, interruptible=True, problem=None):
     """A virtual run has the bits of its rerun, and is its replay to rounding."""
     problem = keeping() if problem is None else problem
     workers = live.virtual(CLOCK, KEY, interruptible=interruptible)
-    run = live.train(
-        problem, workers, OUTER, n_updates=20, key=KEY, rule=traces.Rule(**RULES[name])
-    )
+    run = live.train(problem, workers, OUTER, traces.Rule(**RULES[name]), n_updates=20, key=KEY)
     assert_same(run, rerun_of(run, problem))
     replayed = simulation.replay(problem, run.trace, OUTER, key=KEY, waves=False)
     assert_same(run, replayed, 1e-4)
@@ -92,7 +99,7 @@ def test_a_key_may_be_kept():
 @pytest.mark.slow
 def test_one_worker_is_the_optimizer_itself():
     """H steps of AdamW in each of J jobs are H J steps of it, in the model and in the state."""
-    inner, optimizer, n_steps, n_jobs = quadratic(), optax.adamw(0.05), 3, 7
+    inner, optimizer, n_steps, n_jobs = quadratic.__wrapped__(), optax.adamw(0.05), 3, 7
     problem = problems.local_steps(inner, n_steps=n_steps, optimizer=optimizer, keep_state=True)
     workers = live.virtual(clocks.constant([1.0]))
     run = live.train(problem, workers, optax.sgd(1.0), n_updates=n_jobs)
@@ -118,9 +125,8 @@ def test_one_step_of_sgd_is_the_plain_rule():
 @pytest.mark.parametrize("name", ["pure", "stopped"])
 def test_threads(name):
     with live.threads(3) as workers:
-        run = live.train(
-            keeping(), workers, OUTER, n_updates=25, key=KEY, rule=traces.Rule(**RULES[name])
-        )
+        rule = traces.Rule(**RULES[name])
+        run = live.train(keeping(), workers, OUTER, rule, n_updates=25, key=KEY)
     assert_same(run, rerun_of(run, keeping()))
     arrived = np.bincount(run.trace.worker, minlength=3)
     np.testing.assert_array_equal(run.worker_states[0].count, 2 * arrived)
@@ -145,11 +151,7 @@ def test_processes_with_states_that_travel_and_that_stay():
 def test_a_process_that_takes_the_place_of_a_killed_one_goes_on_with_its_state():
     flags = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
     with live.processes(2, environment=lambda worker: flags) as workers:
-        rest = {
-            "n_updates": 24,
-            "key": KEY,
-            "rule": traces.Rule(traces.shuffled()),
-        }
+        rest = {"n_updates": 24, "key": KEY, "rule": traces.Rule(traces.shuffled())}
         run = live.train(killed_while_it_keeps, workers, OUTER, **rest)
     assert run.trace.cancelled.worker.tolist() == [0]
     after = run.trace.time > run.trace.cancelled.time[0]
@@ -173,9 +175,8 @@ def test_workers_that_are_lost_at_random_go_on_with_their_states():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pure", "stopped", "thrown away"])
 @pytest.mark.parametrize("problem", [keeping, noisy])
+@pytest.mark.usefixtures("often")
 def test_a_killed_run_goes_on_with_the_states(name, problem, tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "SECONDS", -1.0)
-    monkeypatch.setattr(log, "_SHARE", 0)
     path, rest = tmp_path / "run.npz", {"problem": problem(), "update": OUTER, **RULES[name]}
     whole = lived(**rest)
     for saves in (9, 4):
@@ -188,11 +189,8 @@ def test_a_killed_run_goes_on_with_the_states(name, problem, tmp_path, monkeypat
 
 def test_a_worker_holds_two_states_and_answers_with_one_if_it_is_carried():
     problem, model = keeping(), [np.asarray(leaf) for leaf in jax.tree.leaves(tree().params)]
-    form = jobs.form_of_state(problem)
     for carries in (True, False):
-        keeps = jobs.Keeping(form, carries)
-        own = jobs.Assignment("mine", problem, 0, jobs.key_parts(KEY), jobs.software(), keeps)
-        jobs.set_up(own)
+        jobs.set_up("mine", 0, *jobs.task_of(problem, problem, KEY, carries))
         after = -1
         for job in (0, 1, 3):
             answer = jobs.compute("mine", model, 0, job, jobs.Kept(after, None))
@@ -208,10 +206,8 @@ def test_a_worker_holds_two_states_and_answers_with_one_if_it_is_carried():
 
 
 def test_what_is_kept_must_be_the_same_everywhere():
-    with (
-        live.threads(1) as workers,
-        pytest.raises(live.SetUpError, match="problem must keep at a worker what it keeps at"),
-    ):
+    words = "problem must keep at a worker what it keeps at"
+    with live.threads(1) as workers, pytest.raises(live.SetUpError, match=words):
         live.train(
             lambda worker: tree() if worker == 0 else keeping(), workers, sgd(0.1), n_updates=2
         )
