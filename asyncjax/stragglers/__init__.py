@@ -23,11 +23,7 @@ Egger, Kas Hanna and Bitar (2023). It may import `clocks` only.
 | `drifting`, `planned_online` | estimates, and choices from them, while running |
 | `Policy(init, decide, max_load)`, `Choice`, `Observation`, `nothing_seen` | for your own |
 
-The constants of an `ErrorBound` are measured on a problem by `simulation.estimate_error_bound`:
-problems and stragglers meet in that room.
-
-An argument of the wrong kind is a TypeError, one out of range a ValueError that names it; what is
-refused besides stands under `Raises` of a function.
+The constants of an `ErrorBound` are measured on a problem by `simulation.estimate_error_bound`.
 
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased
@@ -60,8 +56,15 @@ from asyncjax.stragglers.plans.bounds import (
     quadratic_floor,
     with_replacement_floor,
 )
-from asyncjax.stragglers.plans.plan_report import compared, comparison, plan_text
-from asyncjax.stragglers.plans.planning import Plan, completion_table, plan, plan_within
+from asyncjax.stragglers.plans.planning import (
+    Plan,
+    compared,
+    comparison,
+    completion_table,
+    plan,
+    plan_text,
+    plan_within,
+)
 from asyncjax.stragglers.policies.coding import cyclic_code, fractional_code, gradient_coding
 from asyncjax.stragglers.policies.loss_driven import ada_sync, error_triggered
 from asyncjax.stragglers.policies.online import planned_online

@@ -69,10 +69,7 @@ def number(name: str, value: Any, **limits: Any) -> Array:
 
 
 def read_stages(k: Any, load: Any, max_load: int | None, **more: Any) -> tuple[Stages, int, bool]:
-    """Checks the numbers of several stages, and lays them out; with the capacity, as below.
-
-    What else has an entry a stage must only fit in shape.
-    """
+    """Checks the numbers of several stages, and lays them out; with `load_capacity`."""
     most, varies = load_capacity(load, max_load)
     within("k", k, least=1, integer=True)
     within("k", k, most=MOST_WORKERS, integer=True)
@@ -147,15 +144,14 @@ def choice_of(stages: Stages, stage: Any) -> Choice:
 
 
 def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
-    """Makes the policy that waits for the k fastest and asks the same load, always.
+    """Returns the policy that waits for the k fastest and asks the same load, always.
+
+    With `k` the number of workers and `load` a whole shard it is gradient descent.
 
     Args:
         k: Answers to wait for, at least 1; may be traced.
         load: Samples a worker, a positive whole number; may be traced.
         max_load: Most samples, needed where `load` is traced.
-
-    Returns:
-        A policy. With `k` the number of workers and `load` a whole shard it is gradient descent.
 
     Example:
         >>> from asyncjax import stragglers
@@ -173,9 +169,10 @@ def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
 
 
 def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> Policy:
-    """Makes the policy that goes through stages of `(k, load)`, each for so many updates.
+    """Returns the policy that goes through stages of `(k, load)`, each for so many updates.
 
     Formula: stage s ends before update `round(updates_0 + ... + updates_s)`; the last never ends.
+    Policies with equally many stages (up to the next power of two) share a compiled loop.
 
     Args:
         k: Answers to wait for, at least 1, a number or `[S]`; may be traced.
@@ -183,10 +180,6 @@ def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> P
         updates: Updates of each stage, at least 0, fractional or inf, a number or `[S]`; may be
             traced. A stage without updates is passed over.
         max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy. Those with equally many stages (up to the next power of two) and one `max_load`
-        share a compiled loop.
 
     Example:
         >>> import jax
@@ -208,13 +201,10 @@ def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> P
 
 
 def planned(plan: Plan) -> Policy:
-    """Makes the policy that switches after as many updates as a plan says.
+    """Returns the policy that switches after as many updates as a plan says.
 
     Args:
         plan: A plan with at least one stage, whose loads are whole samples.
-
-    Returns:
-        A policy.
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -229,16 +219,13 @@ def planned(plan: Plan) -> Policy:
 
 
 def timed(plan: Plan) -> Policy:
-    """Makes the policy that switches when a plan says so by the clock.
+    """Returns the policy that switches when a plan says so by the clock.
 
     Formula: stage s is left at the first update that starts at `end_time_s` or later; the last
     stage never ends.
 
     Args:
         plan: A plan with at least one stage, whose loads are whole samples.
-
-    Returns:
-        A policy without state.
 
     Example:
         >>> from asyncjax import clocks, stragglers

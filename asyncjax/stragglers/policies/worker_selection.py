@@ -5,14 +5,9 @@
     learned_crew              lower_i = mean_i - confidence sqrt(2 log j / tries_i),
                               crew = the k least lower_i
 
-A fixed time of computing makes the time of an update certain and the batch random; cancelling the
-last workers makes the batch certain and shortens the time. After Ferdinand et al. (2020), Giladi et
-al. (2023) and Chen et al. (2016).
-
-Waiting for the k fastest of n wastes the work of n - k workers in every update; a crew of k, all of
-whom are awaited, wastes none. After `j` updates worker i takes `mean_i` a sample in the mean: a
-combinatorial bandit with lower confidence bounds, after Egger, Bitar, Wachter-Zeh and Gündüz
-(2022).
+After Ferdinand et al. (2020), Giladi et al. (2023) and Chen et al. (2016). After `j` updates
+worker i takes `mean_i` a sample in the mean: a combinatorial bandit with lower confidence bounds,
+after Egger, Bitar, Wachter-Zeh and Gündüz (2022).
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from asyncjax.stragglers.policies.schedules import fixed, number, staged
 
 
 def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int) -> Policy:
-    """Makes the policy that lets workers compute for a fixed time: anytime mini-batches.
+    """Returns the policy that lets workers compute for a fixed time: anytime mini-batches.
 
     Formula: worker i sends the sum of the samples it has done by `compute_time`, at most
     `max_load`; what it has done is its weight.
@@ -42,9 +37,6 @@ def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int)
         k: Answers to wait for; None for all n; may be traced.
         n_workers: Number of workers `n`.
 
-    Returns:
-        A policy that stops workers.
-
     Example:
         >>> from asyncjax import stragglers
         >>> policy = deadline(2.5, max_load=32, n_workers=4)
@@ -53,8 +45,7 @@ def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int)
         (4, 32.0, 2.5, True)
 
     Reference:
-        After Ferdinand et al. (2020), "Anytime minibatch: exploiting stragglers in online
-        distributed optimization", arXiv 2006.05752.
+        After Ferdinand et al. (2020), "Anytime minibatch", arXiv 2006.05752.
     """
     n_workers, max_load = whole("n_workers", n_workers), whole("max_load", max_load)
     k = n_workers if k is None else within("k", k, least=1, most=n_workers, integer=True)
@@ -65,7 +56,7 @@ def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int)
 def drop_compute(
     threshold: Any, load: Any, *, n_workers: int, max_load: int | None = None
 ) -> Policy:
-    """Makes the policy of synchronous training whose workers stop at a threshold, or when done.
+    """Returns the policy of synchronous training whose workers stop at a threshold, or when done.
 
     Formula: as `deadline`, with the ordinary load, and all n answers awaited.
 
@@ -75,9 +66,6 @@ def drop_compute(
         n_workers: Number of workers `n`.
         max_load: Most samples (static), needed where `load` is traced.
 
-    Returns:
-        A policy that stops workers.
-
     Example:
         >>> from asyncjax import stragglers
         >>> policy = drop_compute(4.0, 8, n_workers=4)
@@ -86,8 +74,7 @@ def drop_compute(
         (4, 8.0, 4.0)
 
     Reference:
-        After Giladi et al. (2023), "DropCompute: simple and more robust distributed synchronous
-        training via compute variance reduction", arXiv 2306.10598.
+        After Giladi et al. (2023), "DropCompute", arXiv 2306.10598.
     """
     limit = number("threshold", threshold, above=0, finite=False)
     return _stopped(limit, fixed(whole("n_workers", n_workers), load, max_load=max_load))
@@ -109,7 +96,7 @@ def _by_deadline(
 def backup_workers(
     n_workers: int, extra: int, load: Any = 1.0, *, max_load: int | None = None
 ) -> Policy:
-    """Makes the policy that starts all workers and drops the last few of every update.
+    """Returns the policy that starts all workers and drops the last few of every update.
 
     Formula: `k = n_workers - extra`.
 
@@ -118,9 +105,6 @@ def backup_workers(
         extra: How many are dropped, 0 .. n - 1.
         load: Samples a worker, a whole number; may be traced.
         max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy.
 
     Example:
         >>> from asyncjax import stragglers
@@ -154,7 +138,7 @@ def learned_crew(
     confidence: Any,
     max_load: int | None = None,
 ) -> Policy:
-    """Makes the policy that gives work to k workers alone, and learns which are the fastest.
+    """Returns the policy that gives work to k workers alone, and learns which are the fastest.
 
     Formula: the k workers with the least `mean_i - confidence sqrt(2 log j / tries_i)` get work,
     and all k are awaited; who has not been tried comes first, ties go to the lower index.
@@ -164,17 +148,13 @@ def learned_crew(
         k: Size of the crew in each stage, a number in 1 .. n or `[S]`; may be traced.
         load: Samples a worker in each stage, whole, a number or `[S]`; may be traced.
         updates: Updates of each stage, as in `staged`; may be traced.
-        confidence: Standard deviation of a response time, divided by the load, time units, at least
-            0; may be traced. 0 trusts the means: it may then settle on slow workers for good.
+        confidence: Standard deviation of a response time, divided by the load, time units; may be
+            traced. 0 trusts the means: it may then settle on slow workers for good.
         max_load: Most samples (static), needed where `load` is traced.
 
-    Returns:
-        A policy that leaves workers out.
-
     Note:
-        The time of an update is the largest of k chosen workers, another quantity than the k-th
-        fastest of n: longer, unless workers differ much. Times are divided by the load, which is
-        fair where loads change and communication is short.
+        The time of an update is the largest of k chosen workers, not the k-th fastest of n. Times
+        are divided by the load, which is fair where communication is short.
 
     Example:
         Three workers take 3, 1 and 2; each is tried once, then the crew is the two fastest:
@@ -190,8 +170,7 @@ def learned_crew(
         [0, 1] [1, 2] [1, 2]
 
     Reference:
-        After Egger, Bitar, Wachter-Zeh, Gündüz (2022), "Cost-efficient distributed learning via
-        combinatorial multi-armed bandits", arXiv 2202.08302.
+        After Egger, Bitar, Wachter-Zeh, Gündüz (2022), arXiv 2202.08302.
     """
     n_workers = whole("n_workers", n_workers, 1, MOST_WORKERS)
     within("k", k, least=1, most=n_workers, integer=True)
