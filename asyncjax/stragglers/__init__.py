@@ -28,25 +28,6 @@ The constants of an `ErrorBound` are measured on a problem by `simulation.estima
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased
     towards the data of the fast ones. Deal data at random.
-
-Example:
-    Waiting for few workers with small loads first, for more and more later:
-
-    >>> from asyncjax import clocks, stragglers
-    >>> times = stragglers.response(
-    ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=8
-    ... )
-    >>> bound = stragglers.ErrorBound(
-    ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
-    ...     initial_error=10.0,
-    ... )
-    >>> stages = stragglers.plan(
-    ...     times, bound, k=[1, 2, 4, 6, 8], load=[1.0, 4.0, 8.0], target=0.03125
-    ... )
-    >>> list(zip(stages.k.tolist(), stages.load.astype(int).tolist()))
-    [(1, 1), (1, 4), (1, 8), (2, 8), (4, 8), (6, 8), (8, 8)]
-    >>> round(stages.time, 2)
-    393.09
 """
 
 from asyncjax.stragglers.plans.bounds import (

@@ -91,7 +91,7 @@ def ada_sync(
     patience: Any = None,
     max_load: int | None = None,
 ) -> Policy:
-    """Returns the policy that waits for `k sqrt(F_0 / F_j)` workers.
+    """Returns the policy that waits for `k sqrt(F_0 / F_j)` workers: AdaSync (arXiv 2003.10579).
 
     Formula: `k_j = clip(round(k sqrt(F_0 / F_j)) + stalls, 1, n)` with F_0 the first and F_j the
     last finite recorded loss above `minimum`; all n if the loss is at or below the minimum. The
@@ -114,9 +114,6 @@ def ada_sync(
         ...     state, choice = policy.decide(state, seen._replace(loss=loss))
         ...     print(int(choice.k), end=" ")
         2 3 3 6 8
-
-    Reference:
-        After Dutta, Wang, Joshi (2020), arXiv 2003.10579: AdaSync.
     """
     if np.ndim(k) or np.ndim(load):
         raise ValueError(f"k and load must be single numbers, got {k!r} and {load!r}")
@@ -174,10 +171,7 @@ def _by_error(
     place: Place,
     observation: Observation,
 ) -> tuple[Place, Choice]:
-    """The stage that the error has come to, or the next one if this one lasts too long.
-
-    `errors`, `limits` float[P]: the error at which each stage ends, and its most updates.
-    """
+    """The stage that the error has come to by its ends, or the next if it lasts over a limit."""
     gap = observation.loss - minimum
     reached = jnp.minimum(jnp.sum(gap <= errors), stages.last).astype(jnp.int32)
     stalled = observation.update - place.since >= limits[place.stage]

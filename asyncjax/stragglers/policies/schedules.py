@@ -144,7 +144,7 @@ def choice_of(stages: Stages, stage: Any) -> Choice:
 
 
 def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
-    """Returns the policy that waits for the k fastest and asks the same load, always.
+    """Returns the policy that waits for the k fastest, always: k-sync (arXiv 1803.01113).
 
     With `k` the number of workers and `load` a whole shard it is gradient descent.
 
@@ -159,9 +159,6 @@ def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(5))
         >>> int(choice.k), float(choice.load)
         (3, 8.0)
-
-    Reference:
-        Dutta et al., "Slow and stale gradients can win the race" (2018), arXiv 1803.01113: k-sync.
     """
     if np.ndim(k) or np.ndim(load):
         raise ValueError(f"k and load must be single numbers, got {k!r} and {load!r}")

@@ -65,14 +65,13 @@ def sign_test(
     patience: Any = None,
     max_load: int | None = None,
 ) -> Policy:
-    """Returns the policy that switches when successive gradients point against each other.
+    """Returns the policy that switches when successive gradients disagree (arXiv 2002.11005).
 
     Formula: the counter rises by 1 where `agreement < 0` and falls by 1 elsewhere; the next stage
     begins, with counter 0, once `counter > threshold` after more than `burn_in` updates of a stage.
 
     Args:
-        k: Answers to wait for in each stage, a number or `[S]`; may be traced.
-        load: Samples a worker in each stage, whole, a number or `[S]`; may be traced.
+        k, load: Of each stage, as for `staged`.
         threshold: The counter must pass this, an integer of at least 0; may be traced.
         burn_in: Updates that a stage lasts at least, less one; may be traced.
         patience: Updates after which a stage is left anyway, None for never; may be traced.
@@ -89,9 +88,6 @@ def sign_test(
         >>> _, choice = policy.decide(policy.init(), seen._replace(update=2, agreement=-1.0))
         >>> int(choice.k)
         4
-
-    Reference:
-        After Kas Hanna et al. (2020), arXiv 2002.11005.
     """
     stages, most, varies = read_stages(k, load, max_load)
     bound, least = counted("threshold", threshold, 0), counted("burn_in", burn_in, 0)
@@ -109,7 +105,7 @@ def distance_test(
     patience: Any = None,
     max_load: int | None = None,
 ) -> Policy:
-    """Returns the policy that switches when the distance from the start has stopped growing.
+    """Returns the policy that switches when the distance has stopped growing (arXiv 2007.00534).
 
     Formula: checkpoints are the updates `1, ..., c, max(c + 1, ceil(ratio c)), ...` of a stage; the
     next stage begins at a checkpoint `u > burn_in` at which `(log d_u - log d_c) / (log u - log c)`
@@ -121,8 +117,7 @@ def distance_test(
         ratio: Of successive checkpoints, greater than 1; may be traced.
         slope: Exponent of growth below which a stage is over; may be traced. A straight descent has
             2, a random walk 1, stationary noise 0.
-        patience: Updates after which a stage is left anyway, None for never; may be traced.
-        max_load: Most samples (static), needed where `load` is traced.
+        patience, max_load: As for `sign_test`.
 
     Note:
         The distance is that from where the stage began, as in the paper, where the loop says it
@@ -139,9 +134,6 @@ def distance_test(
         ...     state, choice = policy.decide(state, seen)
         ...     print(int(choice.k), end=" ")
         1 1 1 1 1 4 4 4 4
-
-    Reference:
-        After Pesme, Dieuleveut, Flammarion (2020), arXiv 2007.00534.
     """
     stages, most, varies = read_stages(k, load, max_load)
     limits = Limits(number("slope", slope), counted("burn_in", burn_in, 0), patience_of(patience))

@@ -26,7 +26,7 @@ from asyncjax.stragglers.policies.schedules import fixed, number, staged
 
 
 def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int) -> Policy:
-    """Returns the policy that lets workers compute for a fixed time: anytime mini-batches.
+    """Returns the policy of anytime mini-batches: a fixed time of computing (arXiv 2006.05752).
 
     Formula: worker i sends the sum of the samples it has done by `compute_time`, at most
     `max_load`; what it has done is its weight.
@@ -43,9 +43,6 @@ def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int)
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(4))
         >>> int(choice.k), float(choice.load), float(choice.deadline), policy.stops
         (4, 32.0, 2.5, True)
-
-    Reference:
-        After Ferdinand et al. (2020), "Anytime minibatch", arXiv 2006.05752.
     """
     n_workers, max_load = whole("n_workers", n_workers), whole("max_load", max_load)
     k = n_workers if k is None else within("k", k, least=1, most=n_workers, integer=True)
@@ -56,7 +53,7 @@ def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int)
 def drop_compute(
     threshold: Any, load: Any, *, n_workers: int, max_load: int | None = None
 ) -> Policy:
-    """Returns the policy of synchronous training whose workers stop at a threshold, or when done.
+    """Returns the policy whose workers stop at a threshold, or when done (arXiv 2306.10598).
 
     Formula: as `deadline`, with the ordinary load, and all n answers awaited.
 
@@ -72,9 +69,6 @@ def drop_compute(
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(4))
         >>> int(choice.k), float(choice.load), float(choice.deadline)
         (4, 8.0, 4.0)
-
-    Reference:
-        After Giladi et al. (2023), "DropCompute", arXiv 2306.10598.
     """
     limit = number("threshold", threshold, above=0, finite=False)
     return _stopped(limit, fixed(whole("n_workers", n_workers), load, max_load=max_load))
@@ -96,7 +90,7 @@ def _by_deadline(
 def backup_workers(
     n_workers: int, extra: int, load: Any = 1.0, *, max_load: int | None = None
 ) -> Policy:
-    """Returns the policy that starts all workers and drops the last few of every update.
+    """Returns the policy that drops the last few workers of every update (arXiv 1604.00981).
 
     Formula: `k = n_workers - extra`.
 
@@ -112,9 +106,6 @@ def backup_workers(
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(10))
         >>> int(choice.k)
         8
-
-    Reference:
-        After Chen et al. (2016), "Revisiting distributed synchronous SGD", arXiv 1604.00981.
     """
     n_workers = whole("n_workers", n_workers)
     extra = whole("extra", extra, 0, n_workers - 1)
@@ -138,7 +129,7 @@ def learned_crew(
     confidence: Any,
     max_load: int | None = None,
 ) -> Policy:
-    """Returns the policy that gives work to k workers alone, and learns which are the fastest.
+    """Returns the policy that learns which k workers to give work to (arXiv 2202.08302).
 
     Formula: the k workers with the least `mean_i - confidence sqrt(2 log j / tries_i)` get work,
     and all k are awaited; who has not been tried comes first, ties go to the lower index.
@@ -146,8 +137,7 @@ def learned_crew(
     Args:
         n_workers: Number of workers `n`.
         k: Size of the crew in each stage, a number in 1 .. n or `[S]`; may be traced.
-        load: Samples a worker in each stage, whole, a number or `[S]`; may be traced.
-        updates: Updates of each stage, as in `staged`; may be traced.
+        load, updates: As for `staged`.
         confidence: Standard deviation of a response time, divided by the load, time units; may be
             traced. 0 trusts the means: it may then settle on slow workers for good.
         max_load: Most samples (static), needed where `load` is traced.
@@ -168,9 +158,6 @@ def learned_crew(
         ...     seen = seen._replace(response=times, used=choice.workers)
         ...     print([int(i) for i in choice.workers.nonzero()[0]], end=" ")
         [0, 1] [1, 2] [1, 2]
-
-    Reference:
-        After Egger, Bitar, Wachter-Zeh, Gündüz (2022), arXiv 2202.08302.
     """
     n_workers = whole("n_workers", n_workers, 1, MOST_WORKERS)
     within("k", k, least=1, most=n_workers, integer=True)

@@ -304,7 +304,7 @@ def coded_completion(times: Response | Clock, tolerated: ArrayLike, load: ArrayL
 def deadline_completion(
     times: Response | Clock, k: ArrayLike, deadline: ArrayLike, load: ArrayLike = 1.0
 ) -> Array:
-    """Returns the expected time until k of n workers that stop at a deadline have answered.
+    """Returns the expected time until k of n that stop at a deadline answer (arXiv 2006.05752).
 
     Formula: `E T_(k)` of `T_i = C_i + min(S_i(load), D)`. Works under `jit`; can be differentiated
     in means, load and deadline.
@@ -322,9 +322,6 @@ def deadline_completion(
         ... )
         >>> [round(float(value), 4) for value in deadline_completion(times, [1, 4], 1.0)]
         [0.7454, 1.456]
-
-    Reference:
-        Ferdinand, Al-Lawati, Draper, Nokleby, "Anytime minibatch", ICLR 2020, arXiv 2006.05752.
     """
     counts, loads = _checked(times, k, load)
     for name, clock, _ in pieces(times):
