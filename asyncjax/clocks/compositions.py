@@ -11,12 +11,10 @@ at power 1 is `c`, at the first `t` with
 
     integral of v_i from s to t = c
 
-Powers are piecewise constant, their pieces as long as further clocks say; several of one clock
-multiply. A job under way in an outage pauses and goes on afterwards; one that is under way when its
-worker leaves never returns. The model is that of Tyurin, "Tight time complexities in parallel
-stochastic optimization with arbitrary computation dynamics" (2024), arXiv 2408.04929; the links
-follow Egger, Kas Hanna and Bitar (2023). Links and losses have streams of their own: the compute
-times, and the jobs that return, are those of the clock without them under the same key.
+Powers are piecewise constant; several of one clock multiply. The model is that of Tyurin, "Tight
+time complexities in parallel stochastic optimization with arbitrary computation dynamics" (2024),
+arXiv 2408.04929; the links follow Egger, Kas Hanna and Bitar (2023). Links and losses have streams
+of their own: the compute times are those of the clock without them under the same key.
 """
 
 from __future__ import annotations
@@ -113,8 +111,6 @@ def with_failures(clock: Clock, probability: Any) -> Clock:
         >>> clock = clocks.with_failures(clocks.constant([1.0, 2.0]), probability=[0.0, 0.5])
         >>> clock.durations(jax.random.key(1), 4).tolist()
         [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, inf, inf]]
-        >>> clock.mean.tolist()
-        [1.0, 2.0]
     """
     chance = within("probability", probability, least=0.0, below=1.0)
     wide, rows = _widened(clock, probability=chance)

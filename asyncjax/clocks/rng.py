@@ -5,9 +5,7 @@ The time of job `j` of worker `i` is a function of `(key, i, j)` alone:
     worker_key = fold_in(stream_key, i)        job_key = fold_in(worker_key, j)
 
 The compute part uses the caller's key as its stream key; each link folds its own tag into the key
-first, as do the losses and each power (then also the numbers of the power and of its clock). So
-blocks of any size and offset agree, a longer run begins like a shorter one, and adding links,
-losses or powers to a clock leaves its compute times as they were.
+first, as do the losses and each power (then also the numbers of the power and of its clock).
 
 Gamma numbers are drawn by rejection (Marsaglia and Tsang, ACM Transactions on Mathematical Software
 26, 2000): with `d = a - 1/3`, `c = 1 / (3 sqrt(d))`, `Z` normal and `U` uniform, accept `d V`, `V =

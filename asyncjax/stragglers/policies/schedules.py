@@ -9,11 +9,9 @@ Hanna and Bitar (2023), and `timed` keeps to the times of the same plan; where u
 as expected, both do the same.
 
 A policy holds its `Stages` (what each asks for); where it looks at the run it carries its `Place`
-(which one it is in, since when), and `update - since` is how many updates this stage has made:
+(which one it is in, since when):
 
     stage, since  ->  stage + 1, update        if told to move and a next stage exists
-
-Numbers of policies are checked where they are known, and may be traced.
 """
 
 from __future__ import annotations

@@ -282,23 +282,10 @@ def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimat
         start: First estimate, `(communicate_mean, compute_mean)`, positive, time units.
 
     Example:
-        >>> import jax
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import clocks, stragglers
-        >>> times = stragglers.response(
-        ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=16
-        ... )
-        >>> load = jnp.where(jnp.arange(128) % 2, 1.0, 8.0)
-        >>> drawn = times.durations(jax.random.key(0), 128, load=load).T
-        >>> seen = jnp.where(jnp.argsort(jnp.argsort(drawn)) < 8, drawn, jnp.inf)  # the 8 fastest
-        >>> estimator = drifting(64, 16, start=(0.3, 0.3))
-        >>> state, _ = jax.lax.scan(
-        ...     lambda state, row: (estimator.observe(state, *row), None),
-        ...     estimator.init(), (seen, load),
-        ... )
-        >>> communicate_mean, compute_mean = estimator.estimate(state)
-        >>> bool(abs(communicate_mean - 1.0) < 0.2), bool(abs(compute_mean - 0.25) < 0.05)
-        (True, True)
+        >>> estimator = drifting(64, 16, start=(0.5, 0.25))
+        >>> state = estimator.observe(estimator.init(), jnp.full(16, jnp.inf), 8.0)  # none seen
+        >>> [round(float(mean), 3) for mean in estimator.estimate(state)]
+        [0.5, 0.25]
     """
     n = whole("n_workers", n_workers)
     size = check_size("window", window, n)

@@ -2,14 +2,6 @@
 
     T(load) = location + scale_1 U_1 + scale_2 U_2,     U_1, U_2 independent, of laws with scale 1
 
-| clock | location | law of U |
-|---|---|---|
-| constant | its time | none |
-| exponential, shifted_exponential | shift | exponential; a gamma under "additive" |
-| gamma | 0 | gamma |
-| lognormal, weibull | 0 | the same |
-| pareto | smallest time | Lomax, `P(U > x) = (1 + x)^-tail` |
-
 Two exponentials with rates `hi >= lo`, `x = (hi - lo) t`; nothing is singular at equal rates:
 
     P(T > t) = e^{-hi t} + hi t e^{-lo t} (1 - e^{-x}) / x
