@@ -5,8 +5,7 @@
     fitted                     T_ij lognormal with the mean and variance of durations_i
 
 A worker that is fast, or that a rule asks often, is heard more often than others, so rows are as
-long as they are. A job that was stopped, lost, or was still open at the end is known to be longer
-than what was seen of it, and nothing more: such jobs are left out.
+long as they are.
 """
 
 from __future__ import annotations
@@ -140,9 +139,10 @@ def of_trace(
     wanted = known if n_workers is None else whole("n_workers", n_workers)
 
     def clock_of(times: np.ndarray) -> Clock:
-        rows = [times[worker == i] for i in range(known)]
-        more = [_begun_later(rows[i % known], i // known, wanted / known) for i in range(wanted)]
-        clock = (law or cycled)(more)
+        rows = [times[worker == i % known] for i in range(wanted)]
+        copies = max(wanted / known, 1.0)  # of a worker; each begins at another of its times
+        rows = [np.roll(row, -int(i // known * len(row) / copies)) for i, row in enumerate(rows)]
+        clock = (law or cycled)(rows)
         if not isinstance(clock, Clock) or clock.n_workers != wanted:
             raise TypeError(f"law must make a clock of {wanted} workers, got {shown(clock)}")
         return clock
@@ -201,11 +201,6 @@ def _parts(computed: Any, duration: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         )
     least = _SHORTEST * duration
     return np.maximum(compute, least), np.maximum(duration - compute, least)
-
-
-def _begun_later(row: np.ndarray, copy: int, copies: float) -> np.ndarray:
-    """A row of times that begins so many copies later."""
-    return np.roll(row, -int(copy * len(row) / max(copies, 1.0)))
 
 
 def _rows(durations: Any) -> Rows:

@@ -99,12 +99,11 @@ def ada_sync(
 
     Args:
         k: Answers to wait for at the start, a number in 1 .. n; may be traced.
-        load: Samples a worker, a whole number; may be traced.
+        load, max_load: As for `fixed`.
         n_workers: Number of workers `n`.
         minimum: Least value of the objective, in units of the loss; may be traced.
         patience: Updates without a new least loss after which one worker more is waited for from
             then on (stall exit), None for never; may be traced.
-        max_load: Most samples (static), needed where `load` is traced.
 
     Example:
         >>> from asyncjax import stragglers

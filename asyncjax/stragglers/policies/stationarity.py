@@ -71,11 +71,10 @@ def sign_test(
     begins, with counter 0, once `counter > threshold` after more than `burn_in` updates of a stage.
 
     Args:
-        k, load: Of each stage, as for `staged`.
+        k, load, max_load: As for `staged`.
         threshold: The counter must pass this, an integer of at least 0; may be traced.
         burn_in: Updates that a stage lasts at least, less one; may be traced.
         patience: Updates after which a stage is left anyway, None for never; may be traced.
-        max_load: Most samples (static), needed where `load` is traced.
 
     Note:
         The last gradient is kept over a switch. The test fires early where gradients are noisy: far

@@ -59,9 +59,8 @@ def drop_compute(
 
     Args:
         threshold: Longest time of computing, time units, positive; may be traced.
-        load: Samples a worker does where it is in time, a whole number; may be traced.
+        load, max_load: As for `fixed`.
         n_workers: Number of workers `n`.
-        max_load: Most samples (static), needed where `load` is traced.
 
     Example:
         >>> from asyncjax import stragglers
@@ -97,8 +96,7 @@ def backup_workers(
     Args:
         n_workers: Number of workers `n`, the backups among them.
         extra: How many are dropped, 0 .. n - 1.
-        load: Samples a worker, a whole number; may be traced.
-        max_load: Most samples (static), needed where `load` is traced.
+        load, max_load: As for `fixed`.
 
     Example:
         >>> from asyncjax import stragglers
@@ -137,10 +135,9 @@ def learned_crew(
     Args:
         n_workers: Number of workers `n`.
         k: Size of the crew in each stage, a number in 1 .. n or `[S]`; may be traced.
-        load, updates: As for `staged`.
+        load, updates, max_load: As for `staged`.
         confidence: Standard deviation of a response time, divided by the load, time units; may be
             traced. 0 trusts the means: it may then settle on slow workers for good.
-        max_load: Most samples (static), needed where `load` is traced.
 
     Note:
         The time of an update is the largest of k chosen workers, not the k-th fastest of n. Times

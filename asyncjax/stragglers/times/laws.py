@@ -44,6 +44,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from statistics import NormalDist
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +61,6 @@ MOST_WORKERS = 10_000  # of one law, for a quadrature: it holds a number a worke
 MOST_OWN_LAWS = 2_000  # of laws of their own, where every worker adds panels too
 Function = Callable[[Array, Array], Array]  # (x, shape), broadcast
 Pair = tuple[Array, Array]
-Triple = tuple[Array, Array, Array]
 # Least nodes of a panel and its width in log odds, in single and in double precision.
 _PANELS = {False: (16, 2.0), True: (20, 1.5)}
 _CONVOLUTION = {False: (8, 3.0), True: (10, 2.5)}
@@ -451,7 +451,7 @@ def identical_integrals(weight: Array, below: Array, above: Array, n: int) -> Ar
 
 
 @identical_integrals.defjvp
-def _identical_integrals_jvp(n: int, primals: Triple, tangents: Triple) -> Pair:
+def _identical_integrals_jvp(n: int, primals: tuple[Array, ...], tangents: Any) -> Pair:
     weight, below, above = primals
     slope = n * (weight * tangents[2]) @ binomial(below, above, n - 1)
     counts = binomial(below, above, n)

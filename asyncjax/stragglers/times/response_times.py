@@ -2,12 +2,8 @@
 
     T_i(load) = C_i + S_i(load)
 
-`C` is communication and `S` computation, as Egger, Kas Hanna and Bitar (2023) separate them. `S`
-grows with the load in one of three ways, for the time `X = shift + Y` of one unit of load:
-
-    scale      S = load * X                  a server that is slow for the whole update
-    additive   S = X_1 + ... + X_load        noise of its own for every unit
-    shift      S = load * shift + Y          only the smallest time grows
+`C` is communication and `S` computation, as Egger, Kas Hanna and Bitar (2023) separate them; `S`
+grows with the load in one of the three ways of `response`.
 """
 
 from __future__ import annotations
