@@ -1,9 +1,7 @@
-"""Clocks: how long every worker takes for every one of its jobs.
+"""The clock: how long every worker takes for every one of its jobs.
 
 A job of worker `i` lasts `download + load * compute + upload`; `compute` follows the clock's own
-law and each link is a clock of its own (no link, no time). The time of job `j` is a function of
-`(key, i, j)` alone. Used by all papers of this library; the parts follow Egger, Kas Hanna and Bitar
-(2023), who separate the time of computing, which grows with the load, from the uplink.
+law and each link is a clock of its own. The parts follow Egger, Kas Hanna and Bitar (2023).
 
 A clock may also lose jobs (their compute time is inf) and change the power of its workers over
 time. Draws do not know when a job starts, so they are made at power 1; `timeline` does the rest.
@@ -47,9 +45,9 @@ class Times(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Power:
-    """A piecewise constant power of every worker.
+    """A piecewise constant power of every worker, a pytree.
 
-    A pytree. Piece `m = 0, 1, ...` of worker `i` lasts job `m // C` of clock `lengths[m % C]`, with
+    Piece `m = 0, 1, ...` of worker `i` lasts job `m // C` of clock `lengths[m % C]`, with
     `C = len(lengths)`, and has the rate `rates[i, m % K]`.
 
     Attributes:
@@ -73,8 +71,7 @@ class Power:
 class Clock:
     """How long every worker takes for every one of its jobs.
 
-    A pytree: the parameters are leaves, the law is static. Make one with a factory of this room.
-    Every part has the same `n` workers.
+    A pytree: the parameters are leaves, the law is static. Every part has the same `n` workers.
 
     Attributes:
         parameters: Arrays with leading axis `[n]`, by name.
@@ -147,13 +144,9 @@ class Clock:
         return total
 
     def least(self, load: ArrayLike = 1.0) -> np.ndarray:
-        """Time that no job is shorter than, as far as the laws of its parts know.
+        """Time that no job is shorter than, float64[n], time units; 0 where nothing is known.
 
-        Args:
-            load: Factor of the compute part, one number or one a worker.
-
-        Returns:
-            float64[n], time units; 0 where nothing is known.
+        The load, a factor of the compute part, is one number or one a worker.
 
         Example:
             >>> from asyncjax import clocks
@@ -175,23 +168,13 @@ class Clock:
     def times(
         self, key: Array | None, n_jobs: int, *, first: Index = 0, load: ArrayLike = 1.0
     ) -> Times:
-        """Draws the parts of the times, at power 1, of a block of jobs of every worker.
+        """Draws times at power 1, float[n, n_jobs] each, of a block of jobs of every worker.
 
         Args:
             key: Random key; None is allowed if nothing is random.
             n_jobs: How many jobs a worker (static).
             first: Number of the first job of the block, may be traced.
-            load: Factor of the compute part, a scalar or an array that broadcasts to
-                `[n, n_jobs]`, may be traced.
-
-        Returns:
-            Times of float[n, n_jobs].
-
-        Raises:
-            TypeError: If an argument is of the wrong kind.
-            ValueError: If a key is needed and `key` is None or not a threefry key, if
-                `n_jobs < 1`, if `first < 0`, or if `load` is not positive (unless traced) or of a
-                wrong shape.
+            load: Factor of the compute part, broadcasts to `[n, n_jobs]`, may be traced.
         """
         n_jobs = whole("n_jobs", n_jobs)
         block = self._block(key, first, load, (self.n_workers, n_jobs))
@@ -200,39 +183,15 @@ class Clock:
     def durations(
         self, key: Array | None, n_jobs: int, *, first: Index = 0, load: ArrayLike = 1.0
     ) -> Array:
-        """Draws the durations, at power 1, of a block of jobs of every worker, parts together.
-
-        Args:
-            key: As in `times`.
-            n_jobs: As in `times`.
-            first: As in `times`.
-            load: As in `times`.
-
-        Returns:
-            float[n, n_jobs], time units, inf for jobs that never return.
-
-        Raises:
-            ValueError: As `times`.
-        """
+        """The parts of `times` together, float[n, n_jobs]; inf for jobs that never return."""
         return self.times(key, n_jobs, first=first, load=load).total
 
     def job_times(
         self, key: Array | None, worker: Index, first: Index, count: int, load: ArrayLike = 1.0
     ) -> Times:
-        """Draws the parts of the times, at power 1, of a block of jobs of one worker.
+        """Draws `count` jobs of one worker, float[count], the bits of row `worker` of `times`.
 
-        Args:
-            key: Random key; None is allowed if nothing is random.
-            worker: Index of the worker, may be traced.
-            first: Number of the first job of the block, may be traced.
-            count: How many jobs (static).
-            load: Factor of the compute part, a scalar or an array that broadcasts to `[count]`.
-
-        Returns:
-            Times of float[count], the same bits as row `worker` of `times`.
-
-        Raises:
-            ValueError: As `times`, and if a `worker` on the host is not in `0 .. n - 1`.
+        The worker and the first job may be traced; the load broadcasts to `[count]`.
         """
         if not isinstance(worker, Tracer):
             worker = whole("worker", worker, 0, self.n_workers - 1)
@@ -261,19 +220,7 @@ class Clock:
         return _int32(first), np.asarray(load) if isinstance(load, list | tuple) else load
 
     def broadcast(self, n_workers: int) -> Clock:
-        """Gives every one of `n_workers` workers the law of a one-worker clock.
-
-        The workers are independent: each has its own stream.
-
-        Args:
-            n_workers: Number of workers `n`.
-
-        Returns:
-            A clock with `n_workers` workers; this very clock if it has that many already.
-
-        Raises:
-            ValueError: If this clock has neither one nor `n_workers` workers.
-        """
+        """Gives every one of `n_workers` workers the law, and a stream, of a one-worker clock."""
         if self.n_workers == whole("n_workers", n_workers):
             return self
         if self.n_workers != 1:
@@ -290,10 +237,7 @@ def _int32(index: Index) -> Array | np.integer:
 
 
 def _finite(times: Array) -> Array:
-    """Keeps durations normal, positive and finite in their own precision; NaN stays NaN.
-
-    As `rng.rounded`, it also keeps a product and a later sum apart.
-    """
+    """Keeps durations normal, positive and finite, and a product and a later sum apart."""
     limits = jnp.finfo(times.dtype)
     return jnp.clip(times, limits.tiny, limits.max)
 

@@ -11,12 +11,10 @@ at power 1 is `c`, at the first `t` with
 
     integral of v_i from s to t = c
 
-Powers are piecewise constant, their pieces as long as further clocks say; several of one clock
-multiply. A job under way in an outage pauses and goes on afterwards; one that is under way when its
-worker leaves never returns. The model is that of Tyurin, "Tight time complexities in parallel
-stochastic optimization with arbitrary computation dynamics" (2024), arXiv 2408.04929; the links
-follow Egger, Kas Hanna and Bitar (2023). Links and losses have streams of their own: the compute
-times, and the jobs that return, are those of the clock without them under the same key.
+Powers are piecewise constant; several of one clock multiply. The model is that of Tyurin, "Tight
+time complexities in parallel stochastic optimization with arbitrary computation dynamics" (2024),
+arXiv 2408.04929; the links follow Egger, Kas Hanna and Bitar (2023). Links and losses have streams
+of their own: the compute times are those of the clock without them under the same key.
 """
 
 from __future__ import annotations
@@ -65,32 +63,20 @@ def _widened(clock: Clock, **parameters: Any) -> tuple[Clock, dict[str, Paramete
 def communicating(
     clock: Clock, *, download: Clock | None = None, upload: Clock | None = None
 ) -> Clock:
-    """Adds link times to a clock.
+    """Returns a clock with link times added (Egger et al. 2023, arXiv 2304.08589).
 
     Formula: `T = download + load * compute + upload`.
 
     Args:
         clock: Time of computing, the only part that a load multiplies.
         download: Time of sending the model to the worker, None for no time.
-        upload: Time of sending the gradient to the server, None for no time. One-worker clocks
-            are broadcast to the number of workers of the others.
-
-    Returns:
-        A clock with the compute times of `clock`.
-
-    Raises:
-        TypeError: If an argument is not a clock.
-        ValueError: If the numbers of workers disagree, `clock` has this link already, or a link
-            has losses or powers (those of `clock` stay: they are about its compute times).
+        upload: Time of sending the gradient to the server, None for no time.
 
     Example:
         >>> from asyncjax import clocks
         >>> clock = clocks.communicating(clocks.constant([1.0, 2.0]), upload=clocks.constant(0.5))
         >>> clock.durations(None, 1, load=3.0).tolist()
         [[3.5], [6.5]]
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: computation and communication times.
     """
     links = {"download": download, "upload": upload}
     given = {name: link for name, link in links.items() if link is not None}
@@ -110,22 +96,14 @@ def communicating(
 
 
 def with_failures(clock: Clock, probability: Any) -> Clock:
-    """Lets jobs get lost, each independently of all others.
+    """Returns a clock whose jobs get lost, each independently of all others.
 
     Formula: `compute = inf` with the given probability. Losses of a clock that loses jobs already
-    add up to `1 - (1 - p) (1 - q)`.
+    add up to `1 - (1 - p) (1 - q)`; mean and variance are those of the jobs that return.
 
     Args:
         clock: Any clock; may have links, powers and losses.
         probability: Chance that a job never returns, in [0, 1); a number or `[n]`.
-
-    Returns:
-        A clock with the times of `clock`, inf for lost jobs. Its mean and variance are those of
-        the jobs that return.
-
-    Raises:
-        TypeError: If `clock` is not a clock, or `probability` not made of real numbers.
-        ValueError: If a probability is outside [0, 1), or the numbers of workers disagree.
 
     Example:
         >>> import jax
@@ -133,8 +111,6 @@ def with_failures(clock: Clock, probability: Any) -> Clock:
         >>> clock = clocks.with_failures(clocks.constant([1.0, 2.0]), probability=[0.0, 0.5])
         >>> clock.durations(jax.random.key(1), 4).tolist()
         [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, inf, inf]]
-        >>> clock.mean.tolist()
-        [1.0, 2.0]
     """
     chance = within("probability", probability, least=0.0, below=1.0)
     wide, rows = _widened(clock, probability=chance)
@@ -145,10 +121,7 @@ def with_failures(clock: Clock, probability: Any) -> Clock:
 
 
 def _with_power(clock: Clock, rates: Parameter, *, repeats: bool = True, **lengths: Clock) -> Clock:
-    """Adds a power to a clock; one-worker clocks and rates are broadcast to the others.
-
-    `rates` float[1 or n, K].
-    """
+    """Adds a power, rates float[1 or n, K], to a clock; one-worker parts are broadcast."""
     clock, *pieces = _agreed(clock=clock, **lengths).values()
     for name, length in lengths.items():
         if length.powers:
@@ -169,31 +142,21 @@ def _table(name: str, given: Any) -> Parameter:
 
 
 def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) -> Clock:
-    """Gives the workers of a clock a power that follows a table.
+    """Returns a clock whose workers have a power that follows a table.
 
-    Formula: `v_i(t) = rates[i, m]` during piece `m`, which lasts `lengths[i, m]`; after the last
-    piece the table begins again, or the last piece never ends. A job is done when the integral of
-    `v_i` since its start equals its compute time.
+    Formula: `v_i(t) = rates[i, m]` during piece `m`, which lasts `lengths[i, m]`; a job is done
+    when the integral of `v_i` since its start equals its compute time (Tyurin 2024, 2408.04929).
 
     Note:
-        `durations`, `times`, `mean` and `variance` of the clock stay those at power 1; it is the
-        simulation, through `timeline.timelines`, that knows when a job starts.
+        Draws and moments of the clock stay those at power 1; the simulation knows when a job
+        starts.
 
     Args:
-        clock: Compute times at power 1; may have powers, which multiply, links, and losses.
-        lengths: Lengths of the pieces, positive; `[K]` or `[n, K]`, time units. With
-            `repeats=False` the last one is of no effect and may be left out.
+        clock: Compute times at power 1; powers it has multiply.
+        lengths: Lengths of the pieces, positive; `[K]` or `[n, K]`, time units.
         rates: Power during the pieces, at least 0; `[K]` or `[n, K]`, work a time unit.
-        repeats: Whether the table begins again after its last piece.
-
-    Returns:
-        A clock with the compute times of `clock` as work.
-
-    Raises:
-        TypeError: If `clock` is not a clock, a table is not made of real numbers, or `repeats` is
-            neither True nor False.
-        ValueError: If a length is not positive, a rate is negative, one is NaN or infinite, the
-            shapes disagree, or a worker of a repeating table has no power at all.
+        repeats: Whether the table begins again after its last piece; if not, that one never ends,
+            and its length may be left out.
 
     Example:
         >>> from asyncjax import clocks
@@ -202,9 +165,6 @@ def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) 
         >>> line, = timelines(clock, None)
         >>> line.finish(0.0, 3.0), line.finish(3.0, 1.0)
         (4.5, 4.75)
-
-    Reference:
-        Tyurin (2024), arXiv 2408.04929: universal computation model.
     """
     repeats = flag("repeats", repeats)
     length_table = _table("lengths", within("lengths", lengths, above=0.0))
@@ -236,23 +196,16 @@ def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) 
 
 
 def on_off(clock: Clock, *, up: Clock, down: Clock) -> Clock:
-    """Adds outages: periods of work and of standstill take turns.
+    """Returns a clock with outages, in which jobs pause and go on afterwards.
 
     Formula: the power is 1 during period `2 m`, which lasts job `m` of `up`, and 0 during period
     `2 m + 1`, which lasts job `m` of `down`.
 
     Args:
-        clock: Compute times at power 1; may have powers, which multiply, links, and losses.
+        clock: Compute times at power 1; powers it has multiply.
         up: Lengths of the periods of work, the first begins at time 0; time units.
         down: Lengths of the outages; time units. A length of inf (`with_failures`) ends the work
-            for good. One-worker clocks are broadcast to the number of workers of the others.
-
-    Returns:
-        A clock whose jobs pause in an outage and go on afterwards.
-
-    Raises:
-        TypeError: If an argument is not a clock.
-        ValueError: If the numbers of workers disagree, or `up` or `down` has powers itself.
+            for good.
 
     Example:
         >>> from asyncjax import clocks
@@ -266,24 +219,16 @@ def on_off(clock: Clock, *, up: Clock, down: Clock) -> Clock:
 
 
 def available(clock: Clock, *, join: Any = 0.0, leave: Any = np.inf) -> Clock:
-    """Lets workers join late and leave early.
+    """Returns a clock whose workers join late and leave early.
 
     Formula: the power of worker `i` is 1 for `join_i <= t <= leave_i`, else 0.
 
     Args:
-        clock: Compute times at power 1; may have powers, which multiply, links, and losses.
+        clock: Compute times at power 1; powers it has multiply.
         join: When the worker begins to work, at least 0; a number or `[n]`, time units. A job that
             it is given before waits until then.
         leave: When it stops, later than `join`, inf for never; a number or `[n]`, time units. A job
             under way then never returns.
-
-    Returns:
-        A clock.
-
-    Raises:
-        TypeError: If `clock` is not a clock, or a time not made of real numbers.
-        ValueError: If `join` is negative, NaN or infinite, `leave` is not larger than `join`, or
-            the numbers of workers disagree.
 
     Example:
         >>> from asyncjax import clocks

@@ -19,8 +19,6 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import flag, function, instance, shown
-
 Parameter = Array | np.ndarray
 Parameters = dict[str, Parameter]  # [n, ...], by name
 Row = dict[str, Array]  # those of one worker
@@ -30,7 +28,7 @@ Row = dict[str, Array]  # those of one worker
 class Law:
     """The distribution of one duration: a bundle of pure functions, made once at module level.
 
-    Laws are hashable and equal by value, so that a compiled function serves every clock of its law.
+    Hashable and equal by value, so that a compiled function serves every clock of its law.
 
     Attributes:
         name: Name of the law.
@@ -50,14 +48,6 @@ class Law:
     is_random: bool = True
     least: Callable[[Parameters], Parameter] | None = None
 
-    def __post_init__(self) -> None:
-        instance("name", self.name, str, "the name of the law")
-        for name in ("draw", "mean", "variance"):
-            function(name, getattr(self, name), f"a function of the law {self.name!r}")
-        flag("is_random", self.is_random)
-        if self.least is not None:
-            function("least", self.least, "a function of the parameters, or None")
-
     @property
     def is_own(self) -> bool:
         """Whether the law comes from outside this library."""
@@ -67,34 +57,19 @@ class Law:
 def draw_jobs(
     law: Law, row: Parameters, key: Array | None, worker: ArrayLike, first: Array, count: int
 ) -> Array:
-    """Draws the times of jobs of one worker, refused if they are not one time a job.
-
-    Example:
-        >>> from asyncjax.clocks.independent_laws import CONSTANT
-        >>> draw_jobs(CONSTANT, {"compute": jnp.ones((), int)}, None, 0, jnp.int32(0), 2)
-        Traceback (most recent call last):
-        TypeError: draw of the law 'constant' must give float[2], a time a job, got int32[2]
-    """
+    """Draws the times of jobs of one worker, refused if they are not one time a job."""
     worker_key = jax.random.fold_in(key, worker) if law.is_random and key is not None else None
-    drawn = law.draw(jax.tree.map(jnp.asarray, row), worker_key, first, count)
-    allowed = f"draw of the law {law.name!r} must give float[{count}], a time a job, got"
-    if not isinstance(drawn, jax.Array | np.ndarray):
-        raise TypeError(f"{allowed} {shown(drawn)}")
-    got = f"{drawn.dtype}[{', '.join(map(str, drawn.shape))}]"
-    if not jnp.issubdtype(drawn.dtype, jnp.floating):
-        raise TypeError(f"{allowed} {got}")
-    if drawn.shape != (count,):
-        raise ValueError(f"{allowed} {got}")
-    return jnp.asarray(drawn)
+    drawn = jnp.asarray(law.draw(jax.tree.map(jnp.asarray, row), worker_key, first, count))
+    if drawn.shape != (count,) or not jnp.issubdtype(drawn.dtype, jnp.floating):
+        raise ValueError(
+            f"draw of the law {law.name!r} must give float[{count}], a time a job, got"
+            f" {drawn.dtype}[{', '.join(map(str, drawn.shape))}]"
+        )
+    return drawn
 
 
 def as_floats(value: Any) -> Parameter:
-    """Turns numbers, checked before, into a floating point array.
-
-    Example:
-        >>> as_floats([1, 2])
-        array([1., 2.])
-    """
+    """Turns numbers, checked before, into a floating point array."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
         array = jnp.asarray(value)
         return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
@@ -150,12 +125,6 @@ def namespace(*arrays: Parameter) -> ModuleType:
 def unshared(tree: Any) -> Any:
     """Copies the NumPy arrays of a tree, to be used in another precision than before.
 
-    JAX remembers, by identity, what it made of an array that a compiled function closed over, and
-    gives it to later programs too: single precision where double was asked for, which they refuse.
-
-    Example:
-        >>> rates = np.ones(2)
-        >>> unshared({"rates": rates})["rates"] is rates
-        False
+    JAX remembers, by identity, what it made of an array that a compiled function closed over.
     """
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)

@@ -98,11 +98,11 @@ MARKOV = Law("markov", _draw_markov, _mean_markov, _variance_markov, least=_leas
 
 
 def markov(fast: Any, slow: Any, to_slow: Any, to_fast: Any) -> Clock:
-    """Makes a clock with two speeds that a worker changes between by chance.
+    """Returns a clock with two speeds that a worker changes between by chance.
 
     The first job is fast. Before each further job the state flips, from fast to slow with
-    probability `to_slow`, from slow to fast with `to_fast`. Formula for the long run: share of slow
-    jobs `to_slow / (to_slow + to_fast)`.
+    probability `to_slow`, from slow to fast with `to_fast`. Mean and variance are those of one job
+    in the long run. Times are not differentiable in the probabilities.
 
     Note:
         The first block of a run costs one draw a job. A block that begins at job j costs also
@@ -113,13 +113,6 @@ def markov(fast: Any, slow: Any, to_slow: Any, to_fast: Any) -> Clock:
         slow: Time of a job in the slow state, positive; a number or `[n]`, time units.
         to_slow: Probability in [0, 1] to become slow before a job; a number or `[n]`.
         to_fast: Probability in [0, 1] to become fast before a job; a number or `[n]`.
-
-    Returns:
-        A clock. Its mean and variance are those of one job in the long run; successive jobs of a
-        worker are not independent. Its times are not differentiable in the probabilities.
-
-    Raises:
-        ValueError: If a time is not positive and finite, or a probability is outside [0, 1].
 
     Example:
         >>> import jax

@@ -5,8 +5,7 @@
     fitted                     T_ij lognormal with the mean and variance of durations_i
 
 A worker that is fast, or that a rule asks often, is heard more often than others, so rows are as
-long as they are. A job that was stopped, lost, or was still open at the end is known to be longer
-than what was seen of it, and nothing more: such jobs are left out.
+long as they are.
 """
 
 from __future__ import annotations
@@ -62,30 +61,16 @@ RESAMPLED = Law("resampled", _draw_resampled, _mean, _variance, least=_least)
 
 
 def cycled(rows: Rows) -> Clock:
-    """Recorded times in their order, each worker's from the beginning when they end.
-
-    Example:
-        >>> cycled([np.array([1.0, 2.0]), np.array([5.0])]).durations(None, 3).tolist()
-        [[1.0, 2.0, 1.0], [5.0, 5.0, 5.0]]
-    """
+    """Recorded times in their order, each worker's from the beginning when they end."""
     is_even = len({len(row) for row in rows}) == 1
     return recorded(np.stack(rows)) if is_even else Clock(_padded(rows), CYCLED)
 
 
 def resampled(durations: Any) -> Clock:
-    """Makes a clock that draws from the recorded times of each worker, with replacement.
-
-    Formula: `T_ij = durations_i[K]`, K uniform.
+    """Returns a clock that draws from the recorded times of each worker, with replacement.
 
     Args:
         durations: Times, positive, time units: `[n, k]`, or a row a worker of any length.
-
-    Returns:
-        A clock whose jobs are independent. Its mean and variance are those of the recorded times.
-
-    Raises:
-        TypeError: `durations` is no list of rows of real numbers.
-        ValueError: There is no row, a row is empty, or a time is zero, negative, NaN or infinite.
 
     Example:
         >>> import jax
@@ -98,23 +83,13 @@ def resampled(durations: Any) -> Clock:
 
 
 def fitted(durations: Any) -> Clock:
-    """Makes a clock with lognormal times that have each worker's recorded mean and variance.
+    """Returns a lognormal clock that has each worker's recorded mean and variance.
 
-    Formula: `mean_i` the mean of row i, `sigma_i^2 = log(1 + variance_i / mean_i^2)`.
-
-    The mean decides the pace of most rules and the variance how long the last of several is waited
-    for; jobs that hardly vary are served too (sigma near 0). What a smooth law of two numbers
-    cannot hold is left: several modes, rare stalls, and times that depend on those before.
+    Formula: `mean_i` the mean of row i, `sigma_i^2 = log(1 + variance_i / mean_i^2)`. Several
+    modes, rare stalls, and times that depend on those before are lost.
 
     Args:
         durations: Times, positive, time units: `[n, k]`, or a row a worker of any length.
-
-    Returns:
-        `lognormal(mean, sigma)`.
-
-    Raises:
-        TypeError: As `resampled`.
-        ValueError: As `resampled`.
 
     Example:
         >>> from asyncjax import clocks
@@ -138,29 +113,18 @@ def of_trace(
     Args:
         trace: A trace that records starts, such as that of a live run; its times may be in seconds.
         law: `(rows) -> Clock`, what is made of the recorded times, a row float64[k_i] a worker.
-            None: they come again in their order, and from the beginning when they end, so that the
-            same rule makes the same trace again. `resampled` draws from them, so that runs under
-            several keys differ as real ones do; `fitted` is a smooth law.
+            None: they come again in their order, so that the same rule makes the same trace again.
+            Or `resampled`, or `fitted`.
         n_workers: Number of workers of the clock; more than were recorded are like those, over
-            again (worker n + i is like worker i; recorded times then begin at another place), fewer
-            are the first of them. None: as many as were recorded.
+            again (recorded times then begin at another place). None: as many as were recorded.
         computed: float64[E], time units, how long each arrival's worker computed, such as
-            `live.timing(run).computed`. Then the clock has these as compute times and the rest of a
-            job as its upload, each with a law of its own: under `resampled` and `fitted` the two
-            are independent. None: all is compute time.
+            `live.timing(run).computed`; the rest of a job is then upload, with a law of its own.
+            None: all is compute time.
 
     Returns:
-        The clock. Jobs that did not arrive (stopped, lost, still open) are left out. That makes it
-        too fast where they were the long ones: a rule that stops late jobs hides what they take, so
-        a clock is best measured under `traces.immediately()`, which stops none. If they are more
-        than 5 % of those that were started, a warning says how many.
-
-    Raises:
-        TypeError: `trace` is no trace, `law` no function or makes no clock, or a number is of the
-            wrong kind.
-        ValueError: The trace records no starts, no arrival of some worker, or a job that takes no
-            time; `computed` has another shape, or is longer than the job; or `n_workers` is below
-            1.
+        The clock. Jobs that did not arrive (stopped, lost, still open) are left out, which makes it
+        too fast where they were the long ones; a warning says so if they are more than 5 %. Best
+        measured under `traces.immediately()`, which stops no job.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -175,9 +139,10 @@ def of_trace(
     wanted = known if n_workers is None else whole("n_workers", n_workers)
 
     def clock_of(times: np.ndarray) -> Clock:
-        rows = [times[worker == i] for i in range(known)]
-        more = [_begun_later(rows[i % known], i // known, wanted / known) for i in range(wanted)]
-        clock = (law or cycled)(more)
+        rows = [times[worker == i % known] for i in range(wanted)]
+        copies = max(wanted / known, 1.0)  # of a worker; each begins at another of its times
+        rows = [np.roll(row, -int(i // known * len(row) / copies)) for i, row in enumerate(rows)]
+        clock = (law or cycled)(rows)
         if not isinstance(clock, Clock) or clock.n_workers != wanted:
             raise TypeError(f"law must make a clock of {wanted} workers, got {shown(clock)}")
         return clock
@@ -236,11 +201,6 @@ def _parts(computed: Any, duration: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         )
     least = _SHORTEST * duration
     return np.maximum(compute, least), np.maximum(duration - compute, least)
-
-
-def _begun_later(row: np.ndarray, copy: int, copies: float) -> np.ndarray:
-    """A row of times that begins so many copies later."""
-    return np.roll(row, -int(copy * len(row) / max(copies, 1.0)))
 
 
 def _rows(durations: Any) -> Rows:

@@ -11,9 +11,8 @@
 Each says where it is from, under which licence, and what was changed (NOTICE has the same).
 
 Another file is a table with one row for every mini-batch of every worker. The names of its columns
-are by default those of Alibaba's GPU cluster trace (cluster-trace-gpu-v2020), which goes with Xiao
-et al., "AntMan" (OSDI 2020). The times there are scaled to 0 ... 1000, so only their ratios mean
-something.
+are by default those of Alibaba's GPU cluster trace (Xiao et al., "AntMan", OSDI 2020), whose times
+are scaled to 0 ... 1000: only their ratios mean something.
 """
 
 from __future__ import annotations
@@ -107,11 +106,7 @@ class Recording(NamedTuple):
 
     @property
     def durations(self) -> np.ndarray:
-        """Times of the jobs of every worker, float64[n, k].
-
-        Raises:
-            ValueError: It is no recording of workers.
-        """
+        """Times of the jobs of every worker, float64[n, k]."""
         if "durations" not in self.columns:
             raise ValueError(
                 f"the recording '{self.name}' has no durations of workers, but"
@@ -121,9 +116,6 @@ class Recording(NamedTuple):
 
     def clock(self) -> Clock:
         """The clock that replays it, scaled so that the fastest worker takes 1 on average.
-
-        Raises:
-            ValueError: It is no recording of workers.
 
         Example:
             >>> from asyncjax import clocks
@@ -143,10 +135,6 @@ def recording(name: str) -> Recording:
 
     Returns:
         The recording, arrays in memory, at most a third of a megabyte; cached.
-
-    Raises:
-        TypeError: `name` is no text.
-        ValueError: There is none of this name.
 
     Example:
         >>> from asyncjax import clocks
@@ -179,11 +167,9 @@ def read_durations(
 ) -> np.ndarray:
     r"""Reads the durations of the jobs of every worker from a CSV file with a header.
 
-    Workers are numbered in the order of their labels, as numbers if all are numbers, else as text.
-    Rows of one worker are sorted by `order`, rows with the same value as they stand in the file.
-    Every worker is cut to the number of rows of the one with the fewest; where this leaves out more
-    rows than it takes, a warning says how many. Empty lines are passed over, and so are other
-    columns.
+    Workers are numbered in the order of their labels, as numbers if all are numbers. Rows of one
+    worker are sorted by `order`. Every worker is cut to the number of rows of the one with the
+    fewest; a warning says how many where this leaves out more rows than it takes.
 
     Args:
         path: A CSV file, UTF-8, one row for each worker and iteration.
@@ -193,13 +179,6 @@ def read_durations(
 
     Returns:
         float64[n, k] for `recorded`.
-
-    Raises:
-        OSError: If the file cannot be read.
-        TypeError: If `path` is no path, or the name of a column no text.
-        ValueError: If the file is no table in UTF-8, a column is missing or there twice, there are
-            no rows, a row is longer than the header, a label is empty, or an order or duration is
-            not a number or a duration not positive; says in which line.
 
     Example:
         >>> import pathlib, tempfile
@@ -212,9 +191,6 @@ def read_durations(
         array([[5.], [4.]])
         >>> clocks.recorded(durations).n_workers
         2
-
-    Reference:
-        Xiao et al., "AntMan", OSDI 2020; github.com/alibaba/clusterdata.
     """
     file = file_path("path", path)
     columns = {"worker": worker, "order": order, "duration": duration}

@@ -5,14 +5,12 @@ The time of job `j` of worker `i` is a function of `(key, i, j)` alone:
     worker_key = fold_in(stream_key, i)        job_key = fold_in(worker_key, j)
 
 The compute part uses the caller's key as its stream key; each link folds its own tag into the key
-first, as do the losses and each power (then also the numbers of the power and of its clock). So
-blocks of any size and offset agree, a longer run begins like a shorter one, and adding links,
-losses or powers to a clock leaves its compute times as they were.
+first, as do the losses and each power (then also the numbers of the power and of its clock).
 
-Gamma numbers are drawn by rejection (Marsaglia and Tsang): with `d = a - 1/3`, `c = 1 / (3
-sqrt(d))`, `Z` normal and `U` uniform, accept `d V`, `V = (1 + c Z)^3`, if `V > 0` and `log U <
-Z^2 / 2 + d (1 - V + log V)`. At least 95 % of attempts are accepted for `a >= 1`; a shape below 1
-is drawn as `Gamma(a + 1) * U^(1/a)`. Attempt `r = 1, 2, ...` uses `fold_in(key, r)` alone, and the
+Gamma numbers are drawn by rejection (Marsaglia and Tsang, ACM Transactions on Mathematical Software
+26, 2000): with `d = a - 1/3`, `c = 1 / (3 sqrt(d))`, `Z` normal and `U` uniform, accept `d V`, `V =
+(1 + c Z)^3`, if `V > 0` and `log U < Z^2 / 2 + d (1 - V + log V)`. A shape below 1 is drawn as
+`Gamma(a + 1) * U^(1/a)`. Attempt `r = 1, 2, ...` uses `fold_in(key, r)` alone, and the
 power `U^(1/a)` the key itself, so a draw does not depend on the draws beside it. Unlike
 `jax.random.gamma`, which on a CPU makes one draw after another, all draws attempt at once.
 """
@@ -63,24 +61,15 @@ def rounded(product: Array) -> Array:
     """Keeps a product apart from the sums and products that follow.
 
     Compilers contract a product and a sum into one rounding, or reorder a chain of products, in one
-    program and not in the next, which would make the bits of a draw depend on the size of its
-    block. The clip stands in between; it changes no finite value and passes NaN.
-
-    `product` float[...].
+    program and not in the next; the clip stands in between and changes no finite value.
     """
     limit = jnp.finfo(product.dtype).max
     return jnp.clip(product, -limit, limit)
 
 
 def open_uniform(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """Draws uniform numbers in the open interval (0, 1).
-
-    Draws of `jax.random.uniform` lie on the grid `k eps`; half a cell is added, which is exact, so
-    that neither 0 nor 1 can occur and the distribution stays symmetric about 1/2.
-
-    Returns float[shape].
-    """
-    grid = jax.random.uniform(key, shape, dtype)
+    """Draws uniform numbers float[shape] in the open interval (0, 1), symmetric about 1/2."""
+    grid = jax.random.uniform(key, shape, dtype)  # of cells eps; half of one is added exactly
     return grid + jnp.asarray(jnp.finfo(dtype).eps / 2, dtype)
 
 
@@ -119,19 +108,13 @@ def _attempt(key: Array, attempt: Array, shape: Array) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def unit_gamma(key: Array, shape: Array) -> Array:
-    """Draws one number from the gamma law with scale 1.
-
-    `shape` float[]; returns float[] of the type of `shape`, at least its smallest normal number.
+    """Draws float[], at least the smallest normal number, from a gamma law of scale 1.
 
     Example:
         >>> keys = jax.random.split(jax.random.key(0), 1000)
         >>> draws = jax.vmap(unit_gamma, in_axes=(0, None))(keys, jnp.asarray(3.0))
         >>> bool(abs(draws.mean() - 3.0) < 0.3)
         True
-
-    Reference:
-        Marsaglia, Tsang, "A simple method for generating gamma variables", ACM Transactions on
-        Mathematical Software 26 (2000).
     """
     small = shape < 1
     boosted = jnp.where(small, shape + 1, shape)

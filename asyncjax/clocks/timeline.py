@@ -51,19 +51,9 @@ class Timeline:
         self._idle = 0  # pieces since the last one with work
 
     def finish(self, start: float, work: float) -> float:
-        """Time when a job is done.
+        """Time when a job that starts at `start` with the compute time `work` is done, or inf.
 
-        Args:
-            start: When computing begins, at least 0, time units.
-            work: Compute time of the job at power 1, positive; inf for a job that never returns.
-
-        Returns:
-            The time, inf if the worker never gets so much work done. `start + work`, to the bit,
-            where the power is 1 throughout one piece.
-
-        Raises:
-            ValueError: If the worker has had no power for so many pieces that it seems to have
-                none for ever.
+        It is `start + work`, to the bit, where the power is 1 throughout one piece.
         """
         if math.isinf(start) or math.isinf(work):
             return math.inf
@@ -102,15 +92,7 @@ class Timeline:
 
 
 def draw_totals(clock: Clock, key: Array | None, worker: int, first: int, count: int) -> np.ndarray:
-    """Draws durations of one worker in double precision, on the device in force.
-
-    Returns float64[count], time units.
-
-    Example:
-        >>> from asyncjax import clocks
-        >>> draw_totals(clocks.recorded([[1.0, 2.0]]), None, 0, 1, 2)
-        array([2., 1.])
-    """
+    """Draws durations of one worker in double precision, float64[count], time units."""
     with jax.enable_x64(True):
         times = clock.job_times(key, np.int32(worker), np.int32(first), count)
         return check_lengths(clock, key, worker, first, np.asarray(times.total, np.float64))
@@ -126,14 +108,7 @@ def timelines(clock: Clock, key: Array | None, *, draw: Draw = draw_totals) -> l
         clock: Any clock; without powers `finish(s, c)` is `s + c`.
         key: The key of the clock's draws; None is allowed if no length is random.
         draw: `(clock of lengths, its key, worker, first, count) -> float64[count]`, the lengths
-            of `count` pieces; must not depend on the blocks. By default in double precision on
-            the device in force.
-
-    Returns:
-        `n` timelines, which share nothing but the draws.
-
-    Raises:
-        ValueError: If `key` is None although lengths are random (when the first is drawn).
+            of `count` pieces; must not depend on the blocks.
 
     Example:
         >>> from asyncjax import clocks
@@ -142,9 +117,6 @@ def timelines(clock: Clock, key: Array | None, *, draw: Draw = draw_totals) -> l
         >>> fast, slow = timelines(clock, None)
         >>> fast.finish(0.0, 2.0), fast.finish(2.0, 2.0), slow.finish(0.0, 4.0)
         (2.0, 5.0, 5.0)
-
-    Reference:
-        Tyurin (2024), arXiv 2408.04929: universal computation model.
     """
     clock = unshared(clock)
     keys = [_length_keys(power, key, number) for number, power in enumerate(clock.powers)]

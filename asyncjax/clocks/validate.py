@@ -27,14 +27,7 @@ _TRIED: WeakSet[Law] = WeakSet()
 
 
 def parts_of(clock: Clock, key: Array | None) -> list[tuple[str, Clock, Array | None]]:
-    """The clocks that draw parts of a clock's times, with the stream key of each.
-
-    Example:
-        >>> from asyncjax import clocks
-        >>> clock = clocks.communicating(clocks.constant(1.0), upload=clocks.constant(2.0))
-        >>> [name for name, _, _ in parts_of(clock, None)]
-        ['compute', 'upload']
-    """
+    """The clocks that draw parts of a clock's times, with name and stream key of each."""
     parts = [("compute", clock, key)]
     links = (("download", clock.download, DOWNLOAD_STREAM), ("upload", clock.upload, UPLOAD_STREAM))
     for name, link, stream in links:
@@ -50,13 +43,7 @@ def has_own_laws(clock: Clock) -> bool:
 
 
 def try_laws(clock: Clock, key: Array | None) -> None:
-    """Draws a few jobs of every law that is new here and comes from outside this library.
-
-    Raises:
-        TypeError: A law gives no floating point numbers.
-        ValueError: It gives another number of times than asked for, or a job's time depends on the
-            block that it is drawn in.
-    """
+    """Draws a few jobs of every law that is new here and comes from outside this library."""
     for _, part, own_key in parts_of(clock, key):
         if part.law.is_own and part.law not in _TRIED:
             _try(part, own_key)
@@ -100,14 +87,7 @@ def _as_given(
 
 
 def check_given(clock: Clock, key: Any, worker: np.ndarray, first: np.ndarray, count: int) -> None:
-    """Refuses the first time that a law gave which is not positive and finite.
-
-    `worker` and `first` int[l], blocks of `count` jobs each; to be called where times are drawn,
-    in the same precision.
-
-    Raises:
-        ValueError: Names the worker, the job and the time.
-    """
+    """Refuses the first time, of blocks from jobs int[l] on, that is not positive and finite."""
     bare = Clock(clock.parameters, clock.law, clock.download, clock.upload)
     given = _as_given(bare, key, worker.astype(np.int32), first.astype(np.int32), count)
     for name, times in given.items():
@@ -123,12 +103,7 @@ def check_given(clock: Clock, key: Any, worker: np.ndarray, first: np.ndarray, c
 
 
 def is_doubtful(times: np.ndarray, load: float = 1.0) -> np.ndarray:
-    """Whether times are at a limit of what draws give, or NaN; elementwise.
-
-    Example:
-        >>> is_doubtful(np.array([1.0, 5e-309, np.nan, np.inf])).tolist()
-        [False, True, True, True]
-    """
+    """Whether times are at a limit of what draws give, or NaN; elementwise."""
     limits = np.finfo(np.float64)
     return ~((times > float(limits.tiny) * max(1.0, load)) & (times < float(limits.max)))
 

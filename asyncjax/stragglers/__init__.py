@@ -23,34 +23,11 @@ Egger, Kas Hanna and Bitar (2023). It may import `clocks` only.
 | `drifting`, `planned_online` | estimates, and choices from them, while running |
 | `Policy(init, decide, max_load)`, `Choice`, `Observation`, `nothing_seen` | for your own |
 
-The constants of an `ErrorBound` are measured on a problem by `simulation.estimate_error_bound`:
-problems and stragglers meet in that room.
-
-An argument of the wrong kind is a TypeError, one out of range a ValueError that names it; what is
-refused besides stands under `Raises` of a function.
+The constants of an `ErrorBound` are measured on a problem by `simulation.estimate_error_bound`.
 
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased
     towards the data of the fast ones. Deal data at random.
-
-Example:
-    Waiting for few workers with small loads first, for more and more later:
-
-    >>> from asyncjax import clocks, stragglers
-    >>> times = stragglers.response(
-    ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=8
-    ... )
-    >>> bound = stragglers.ErrorBound(
-    ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
-    ...     initial_error=10.0,
-    ... )
-    >>> stages = stragglers.plan(
-    ...     times, bound, k=[1, 2, 4, 6, 8], load=[1.0, 4.0, 8.0], target=0.03125
-    ... )
-    >>> list(zip(stages.k.tolist(), stages.load.astype(int).tolist()))
-    [(1, 1), (1, 4), (1, 8), (2, 8), (4, 8), (6, 8), (8, 8)]
-    >>> round(stages.time, 2)
-    393.09
 """
 
 from asyncjax.stragglers.plans.bounds import (
@@ -60,8 +37,15 @@ from asyncjax.stragglers.plans.bounds import (
     quadratic_floor,
     with_replacement_floor,
 )
-from asyncjax.stragglers.plans.plan_report import compared, comparison, plan_text
-from asyncjax.stragglers.plans.planning import Plan, completion_table, plan, plan_within
+from asyncjax.stragglers.plans.planning import (
+    Plan,
+    compared,
+    comparison,
+    completion_table,
+    plan,
+    plan_text,
+    plan_within,
+)
 from asyncjax.stragglers.policies.coding import cyclic_code, fractional_code, gradient_coding
 from asyncjax.stragglers.policies.loss_driven import ada_sync, error_triggered
 from asyncjax.stragglers.policies.online import planned_online

@@ -136,13 +136,6 @@ def test_links_broadcast_and_may_be_added_one_by_one():
     assert clocks.communicating(three).n_workers == 3
 
 
-def test_a_random_link_on_a_fixed_clock_needs_a_key():
-    clock = clocks.communicating(clocks.constant(1.0), upload=clocks.exponential(1.0))
-    with pytest.raises(ValueError, match="key must be"):
-        clock.durations(None, 2)
-    assert float(clock.times(KEY, 1).compute[0, 0]) == 1.0
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_second_clock_of_the_law_does_not_recompile(name):
     traced = []

@@ -76,9 +76,3 @@ def test_what_a_clock_says_about_itself():
     assert not clock.is_plain
     assert clock.is_random
     assert not plain.is_random
-    np.testing.assert_array_equal(clock.mean, [1.0, 2.0])
-    np.testing.assert_array_equal(clock.variance, [0.0, 0.0])
-    assert clocks.with_failures(clocks.constant(1.0), [0.1, 0.2, 0.3]).n_workers == 3
-    assert clocks.with_failures(clocks.constant(1.0), 0.5).broadcast(4).loss.tolist() == [0.5] * 4
-    with pytest.raises(ValueError, match="key must be"):
-        clock.durations(None, 2)

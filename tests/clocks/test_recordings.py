@@ -1,4 +1,4 @@
-"""Recordings that come with the library: what they are of, and that they are what was released."""
+"""Recordings: that they are what was released; and times read from a file."""
 
 import csv
 import warnings
@@ -105,3 +105,52 @@ def test_tables_are_what_was_released(name):
     assert [int(row[0]) / 1000 for row in rows] == own["time"].tolist()
     assert [row[1].strip() == "add" for row in rows] == own["comes"].tolist()
     assert [int(row[2].strip()[4:]) for row in rows] == own["node"].tolist()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(*lines):
+        path = tmp_path / "times.csv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return written
+
+
+def test_rows_become_a_table_of_workers_and_jobs(write):
+    path = write(
+        ",worker,gpu,time,batch_time_norm",
+        "0,10,25,2,7",
+        "1,9,25,30,1.5",
+        "2,10,25,1,5",
+        "3,9,25,4,2",
+        "",
+        "4,10,25,3,6",
+    )
+    durations = clocks.read_durations(path)
+    np.testing.assert_array_equal(durations, [[2.0, 1.5], [5.0, 7.0]])
+    assert durations.dtype == np.float64
+    replayed = clocks.recorded(durations).durations(None, 3)
+    np.testing.assert_array_equal(replayed, [[2.0, 1.5, 2.0], [5.0, 7.0, 5.0]])
+
+
+def test_columns_may_have_other_names_and_labels_be_text(write):
+    path = write("node;x", "b,1,2.5,0", "a,1,0.5,0", "c10,1,1,0", "c9,1,3,0").read_text()
+    path = write("node,step,seconds,rest", *path.splitlines()[1:])
+    durations = clocks.read_durations(path, worker="node", order="step", duration="seconds")
+    np.testing.assert_array_equal(durations, [[0.5], [2.5], [1.0], [3.0]])
+
+
+def test_rows_at_the_same_place_stay_in_the_order_of_the_file(write):
+    path = write("worker,time,batch_time_norm", "a,1,3", "a,1,2", "a,0,9", "a,1,1")
+    np.testing.assert_array_equal(clocks.read_durations(str(path)), [[9.0, 3.0, 2.0, 1.0]])
+
+
+def test_a_warning_says_how_many_rows_a_short_worker_costs(write):
+    rows = [f"a,{place},1.5" for place in range(9)]
+    path = write("worker,time,batch_time_norm", *rows, "b,0,2")
+    with pytest.warns(UserWarning, match="worker 'b' has only 1 rows in .* 8 rows of 10 are left"):
+        durations = clocks.read_durations(path)
+    np.testing.assert_array_equal(durations, [[1.5], [2.0]])
+    path = write("worker,time,batch_time_norm", *rows, *(f"b,{place},2" for place in range(7)))
+    assert clocks.read_durations(path).shape == (2, 7)  # uneven ends are common, no warning

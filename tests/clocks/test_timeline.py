@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import clocks
-from asyncjax.clocks import timeline
 from asyncjax.clocks.timeline import timelines
 from tests.oracles import clocks as oracle
 
@@ -152,20 +151,6 @@ def test_lengths_come_from_streams_of_their_own(outages, float64):
                 line.finish(start, work), oracle.finish(powers, start, work), rel_tol=1e-12
             )
     assert len(line.rates) > 130  # more than one block
-
-
-def test_answers_do_not_depend_on_the_blocks(outages, monkeypatch):
-    clock, _, _ = outages
-    answers = [line.finish(3.0, 50.0) for line in timelines(clock, KEY)]
-    monkeypatch.setattr(timeline, "_BLOCK", 37)
-    assert [line.finish(3.0, 50.0) for line in timelines(clock, KEY)] == answers
-    assert [line.finish(3.0, 50.0) for line in timelines(clock, jax.random.key(6))] != answers
-
-
-def test_random_lengths_need_a_key(outages):
-    line, _ = timelines(outages[0], None)
-    with pytest.raises(ValueError, match="key must be"):
-        line.finish(0.0, 1.0)
 
 
 def test_lengths_are_drawn_only_when_a_job_reaches_them():

@@ -3,11 +3,7 @@
     e_j <= A(k, b) + (1 - eta c)^j (e_0 - A(k, b)),     A(k, b) = eta L sigma^2 / (2 c k b)
 
 for step size eta, smoothness L, strong convexity c and the variance sigma^2 of one sample's
-gradient, when every update averages `k b` samples. In wall-clock time, `j` updates last `j E
-T_(k)`.
-
-Three floors `A` are here, each a function `(bound, k, load)`: this one; one that knows that samples
-are drawn without replacement; one for quadratics, which is close where the first is loose.
+gradient, when every update averages `k b` samples. A floor `A` is a function `(bound, k, load)`.
 """
 
 from __future__ import annotations
@@ -29,9 +25,7 @@ Floor = Callable[["ErrorBound", Any, Any], Any]
 
 @dataclass(frozen=True)
 class ErrorBound:
-    """The constants of the bound, all of them numbers on the host.
-
-    `simulation.estimate_error_bound` measures them on a problem.
+    """The constants of the bound, numbers; `simulation.estimate_error_bound` measures them.
 
     Attributes:
         step_size: Step size eta, with `0 < eta c < 1`.
@@ -43,10 +37,7 @@ class ErrorBound:
 
     Example:
         >>> from asyncjax import stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
-        ...     initial_error=10.0,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, initial_error=10.0)
         >>> float(stragglers.error_floor(bound, 8, 8.0))
         0.025
         >>> round(bound.decay, 6)
@@ -54,8 +45,7 @@ class ErrorBound:
 
     Reference:
         Bottou, Curtis, Nocedal, "Optimization methods for large-scale machine learning", SIAM
-        Review 60 (2018), for the form of the bound; the floor of `k b` samples is the variance of a
-        mean.
+        Review 60 (2018).
     """
 
     step_size: float
@@ -91,7 +81,7 @@ class ErrorBound:
 
 
 def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
-    """Computes the error below which the bound does not fall at a fixed `(k, load)`.
+    """Returns the error, float, below which the bound does not fall at a fixed `(k, load)`.
 
     Formula: `A(k, b) = eta L sigma^2 / (2 c k b)`, or what `bound.floor` says.
 
@@ -99,9 +89,6 @@ def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
         bound: The constants.
         k: How many answers an update averages, at least 1; numbers or arrays.
         load: Samples a worker, positive; broadcasts with `k`.
-
-    Returns:
-        float of the broadcast shape, in units of the error.
 
     Example:
         >>> from asyncjax import stragglers
@@ -123,17 +110,10 @@ def _options(bound: Any, k: Any, load: Any) -> tuple[Any, Any]:
 
 
 def with_replacement_floor(bound: ErrorBound, k: Any, load: Any) -> Any:
-    """The bound's own floor, as if samples were drawn with replacement.
-
-    Formula: `eta L sigma^2 / (2 c k b)`.
+    """Returns the bound's own floor, `eta L sigma^2 / (2 c k b)`: samples with replacement.
 
     Args:
-        bound: The constants.
-        k: How many answers an update averages.
-        load: Samples a worker.
-
-    Returns:
-        The floor, of the broadcast shape.
+        bound, k, load: As for `error_floor`.
 
     Example:
         >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
@@ -146,16 +126,12 @@ def with_replacement_floor(bound: ErrorBound, k: Any, load: Any) -> Any:
 
 
 def finite_population_floor(n_workers: int, shard_size: int) -> Floor:
-    """Makes the floor for samples drawn without replacement from `m = n_workers * shard_size`.
+    """Returns the floor of samples drawn without replacement from `m = n_workers * shard_size`.
 
     Formula: `eta L sigma^2 / (2 c k b) * (m - k b) / (m - 1)`; 0 where all samples are used.
 
     Args:
-        n_workers: Number of workers.
-        shard_size: Samples a worker holds; there are at least two in all.
-
-    Returns:
-        A function `(bound, k, load)` for `ErrorBound(floor=...)`.
+        n_workers, shard_size: Workers, and samples that each holds; at least two in all.
 
     Example:
         >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0, finite_population_floor(3, 2))
@@ -166,20 +142,13 @@ def finite_population_floor(n_workers: int, shard_size: int) -> Floor:
 
 
 def quadratic_floor(n_workers: int, shard_size: int) -> Floor:
-    """Makes the floor for well conditioned least squares, samples drawn without replacement.
+    """Returns the floor for well conditioned least squares, samples drawn without replacement.
 
-    Formula: `eta sigma^2 / (4 k b) * (m - k b) / (m - 1)`, `m = n_workers * shard_size`.
+    Formula: `eta sigma^2 / (4 k b) * (m - k b) / (m - 1)`, `m = n_workers * shard_size`: the
+    stationary error on a quadratic with small `eta L`. The bound's own is larger by `2 L / c`.
 
     Args:
-        n_workers: Number of workers.
-        shard_size: Samples a worker holds; there are at least two in all.
-
-    Returns:
-        A function `(bound, k, load)` for `ErrorBound(floor=...)`.
-
-    Note:
-        The stationary error of a constant step size on a quadratic with small `eta L`: curvature
-        cancels. The bound's own floor is larger by `2 L / c` at least.
+        n_workers, shard_size: As for `finite_population_floor`.
 
     Example:
         >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0, quadratic_floor(3, 2))

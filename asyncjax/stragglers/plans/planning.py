@@ -1,4 +1,4 @@
-"""The plan: how many workers to wait for and how much to ask of each, stage by stage.
+"""The plan: how many workers to wait for and how much to ask of each, stage by stage; as text.
 
 An option `a = (k, load)` has the completion time `mu_a`, the floor `A_a` and the price
 
@@ -14,19 +14,16 @@ and each switch is where a hull edge meets the axis `p = 0`:
 
 A bound-greedy (k, load) plan, after Egger, Kas Hanna and Bitar (2023); exact, no heuristic.
 
-A cap on samples or uplinks is kept by a price, its Lagrange multiplier: a plan that is the cheapest
-at prices `(p, q)` is the fastest of all plans that assign no more samples and make no more uplinks
-than it does. Costs fall as their price rises, so the least prices that keep the caps are found by
-bisection. Where two options are equally good at the critical price, costs jump there: the plans on
-both sides are optimal at every error, so one is followed down to some error and the other from
-there on, which keeps the cap exactly. Times of the options are computed once.
+A cap on samples or uplinks is kept by a price, its Lagrange multiplier, found by bisection. Where
+two options are equally good at the critical price, costs jump there: the plans on both sides are
+optimal at every error, so one is followed down to some error and the other from there on.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,6 +41,7 @@ from asyncjax.stragglers.times.response_times import Response
 Admit = Callable[[int, float], bool]
 Caps = list[tuple[str, float]]  # names of costs, and how much of each there may be
 
+_COSTS = ("time", "n_updates", "samples_assigned", "samples_used", "uplinks", "broadcasts")
 _MOST_OPTIONS = 1_000_000
 _MOST_UNDER_CAPS = 10_000  # hundreds of plans are made
 _WIDEST = 25.0  # logarithm of the prices searched, around time over cost of the menu
@@ -155,9 +153,7 @@ def plan(
 
     Formula: at each error `e` the option with the greatest `(e - A) / p`, where `A` is its floor
     and `p = E T_(k) + compute_price * n * load + upload_price * k` its price. Options that are ever
-    used are the vertices of the lower-left hull of the points `(p, A)`, so the plan is exact. With
-    one load this is the plan of k alone. A cap on samples or uplinks is a price too: `plan_within`
-    finds it.
+    used are the vertices of the lower-left hull of the points `(p, A)`, so the plan is exact.
 
     Args:
         times: A response, or a clock; the unit of load is one sample.
@@ -165,20 +161,13 @@ def plan(
         k: Counts that may be waited for, int or ints; None for 1 .. n.
         load: Loads that may be asked, float or floats, samples.
         target: Error to reach; 0: none, the plan goes on to the least floor.
-        compute_price: Time units that one sample assigned is worth.
-        upload_price: Time units that one uplink is worth.
+        compute_price, upload_price: Time units that one sample assigned, one uplink is worth.
         admit: Says of a `(k, load)`, given as Python numbers, whether it may be used; None for all.
 
     Returns:
-        A plan. It has no stages if the initial error is at the target already, and if the target is
-        at or below the least floor its last stage never ends and `reachable` is False; a warning
-        says so then, with the least floor, but not for a target of 0.
-
-    Raises:
-        ValueError: If no option is admitted, or there are more than a million options.
-
-    Note:
-        Times and prices are of float64, on the host, whatever JAX's precision.
+        A plan, float64. It has no stages if the initial error is at the target already. If the
+        target is at or below the least floor, which is warned about unless it is 0, the last stage
+        never ends and `reachable` is False.
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -209,14 +198,11 @@ def rounded_plan(stages: Plan) -> Plan:
 
 
 def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
-    """Computes `E T_(k)` for every k at every load in double precision, on the host.
+    """Returns `E T_(k)` for every k at every load, float64[B, n], time units.
 
     Args:
         times: A response, or a clock, not traced.
         loads: float64[B], samples, positive.
-
-    Returns:
-        float64[B, n], time units.
 
     Example:
         >>> import numpy as np
@@ -277,8 +263,7 @@ def menu_of(
 def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:
     """Vertices, int64[V], of the lower-left convex hull of points float64[M], from the least price.
 
-    Of collinear points the two ends are kept; of equal prices the lower floor; of equal points the
-    first.
+    Of collinear points the two ends stay; of equal prices the lower floor; of equals the first.
     """
     vertices: list[int] = []
     for new in np.lexsort((np.arange(price.size), floor, price)).tolist():
@@ -346,22 +331,13 @@ def plan_within(
     Formula: the plan at the least prices `compute_price` and `upload_price` that keep the caps.
 
     Args:
-        times: As for `plan`.
-        bound: As for `plan`.
-        k: As for `plan`.
-        load: As for `plan`.
+        times, bound, k, load, admit: As for `plan`.
         target: Error to reach, positive.
         samples_assigned: Most samples that may be assigned in all, None for any number.
         uplinks: Most answers that may be waited for in all, None for any number.
-        admit: As for `plan`.
 
     Returns:
-        A plan that keeps the caps to rounding; `plan`'s own if that does, and also, with its
-        warning, if the target cannot be reached at all.
-
-    Raises:
-        ValueError: If no plan keeps the caps, naming the least possible, there are more than 10 000
-            options, or as `plan`.
+        A plan that keeps the caps to rounding; that of `plan` if the target cannot be reached.
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -402,17 +378,14 @@ def plan_within(
 
 
 class _Search(NamedTuple):
-    """What a search for prices needs."""
+    """A search for prices."""
 
     menu: Menu
     goal: Goal
     costs: dict[str, np.ndarray]  # what an update of every option costs, float64[M]
 
     def within(self, price: np.ndarray, caps: Caps) -> Plan:
-        """The plan of the least price in all, from prices float64[M], under caps that can be kept.
-
-        The last cap's own price is searched around those of the others.
-        """
+        """The plan of the least price, float64[M], under caps, the last one searched outermost."""
         if not caps:
             return cheapest(self.menu, price, self.goal)
         *others, (name, _) = caps
@@ -468,3 +441,170 @@ def _spliced(before: Plan, after: Plan, error: float, goal: Goal) -> Plan:
     is_same = (used.k[1:] == used.k[:-1]) & (used.load[1:] == used.load[:-1])
     begins, ends = np.append(True, ~is_same), np.append(~is_same, True)
     return in_stages(used.at(begins), enters[begins], leaves[ends], goal)
+
+
+def plan_text(stages: Plan) -> str:
+    """Returns the stages of a plan and its costs as text, a line each.
+
+    Args:
+        stages: A plan.
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
+        >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
+        >>> print(plan_text(stragglers.plan(times, bound, load=2.0, target=0.6)))
+        k  load  from time   error  to error  updates  time an update
+        2     2          0     2.5     1.389     6.05          0.2917
+        3     2      1.764   1.389    0.8472    6.213          0.5417
+        4     2       5.13  0.8472       0.6    5.578           1.042
+        target 0.6 reached at time 10.94 after 17.84 updates; samples assigned 142.7, used 106.1;
+        uplinks 53.05, broadcasts 71.36
+    """
+    instance("stages", stages, Plan, "a Plan, as plan(...) makes it")
+    head = ("k", "load", "from time", "error", "to error", "updates", "time an update")
+    names = ("k", "load", "start_time", "start_error", "end_error", "updates", "completion")
+    columns = [getattr(stages, name) for name in names]
+    rows = [[_number(value) for value in row] for row in zip(*columns, strict=True)]
+    lines = _aligned([list(head), *rows]) if rows else ["no stages"]
+    if not stages.reachable:
+        return "\n".join([*lines, _out_of_reach(stages)])
+    costs = {name: _number(getattr(stages, name)) for name in _COSTS}
+    return "\n".join(
+        [
+            *lines,
+            f"target {_number(stages.target)} reached at time {costs['time']} after "
+            f"{costs['n_updates']} updates; samples assigned {costs['samples_assigned']}, used "
+            f"{costs['samples_used']};",
+            f"uplinks {costs['uplinks']}, broadcasts {costs['broadcasts']}",
+        ]
+    )
+
+
+def compared(
+    times: Response | Clock, bound: ErrorBound, *, k: Any = None, load: Any, target: float
+) -> dict[str, Plan]:
+    """Makes the plans that a second knob must be compared with, all to one target.
+
+    Args:
+        times, bound, k: As for `plan`.
+        load: Loads that may be asked, samples; the largest is the full load `b`.
+        target: Error to reach, positive.
+
+    Returns:
+        Plans by name: "k and load"; "k alone" (full load); "best fixed" (the one pair that reaches
+        the target first, or has the least floor); "gradient coding" (`n - s` answers at load
+        `(s + 1) b` for the `s` of the fastest update; samples used count every copy); and
+        "synchronous" (all workers, full load).
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=8
+        ... )
+        >>> plans = compared(times, bound, k=[1, 2, 4, 8], load=[1.0, 8.0], target=0.04)
+        >>> for name, stages in plans.items():
+        ...     print(f"{name}: {stages.time:.1f}")
+        k and load: 304.7
+        k alone: 314.4
+        best fixed: 856.8
+        gradient coding: 359.8
+        synchronous: 856.8
+    """
+    target = real("target", target, above=0)
+    menu = menu_of(times, bound, k, load)
+    goal = Goal(bound, target, times.n_workers)
+    full = float(menu.load.max())
+    coded = _coded(times, bound, full)
+    options = {
+        "k and load": menu,
+        "k alone": menu.at(menu.load == full),
+        "best fixed": _best_fixed(menu, goal),
+        "gradient coding": coded.at([coded.completion.argmin()]),
+        "synchronous": coded.at(slice(1)),
+    }
+    return {name: cheapest(some, some.completion, goal) for name, some in options.items()}
+
+
+def _best_fixed(menu: Menu, goal: Goal) -> Menu:
+    """The one option that is best from the start to the target."""
+    above, first = goal.target - menu.floor, goal.bound.initial_error
+    falls = np.where(above > 0, first - menu.floor, 1.0)
+    updates = np.where(above > 0, np.log(falls / np.where(above > 0, above, 1.0)), np.inf)
+    if first <= goal.target:
+        updates = np.zeros_like(above)
+    return menu.at(np.lexsort((menu.floor, updates * menu.completion))[:1])
+
+
+def _coded(times: Response | Clock, bound: ErrorBound, full: float) -> Menu:
+    """Gradient coding that tolerates s = 0 .. n - 1 stragglers; the first is synchronous."""
+    n = times.n_workers
+    tolerated = np.arange(n)
+    loads = full * (tolerated + 1)
+    completion = completion_table(times, loads)[tolerated, n - 1 - tolerated]
+    floor = np.full(n, float(error_floor(bound, n, full)))
+    return Menu(n - tolerated, loads, completion, floor)
+
+
+def comparison(plans: Mapping[str, Plan]) -> str:
+    """Returns what plans cost as text, each cost also relative to the first plan's.
+
+    Args:
+        plans: Plans by name, to the same target; `compared` makes the usual five.
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
+        >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
+        >>> print(comparison({
+        ...     "adaptive": stragglers.plan(times, bound, load=2.0, target=0.6),
+        ...     "two workers": compared(times, bound, k=2, load=2.0, target=0.6)["k alone"],
+        ... }))
+        plan         time       updates    assigned   used       uplinks    broadcasts
+        adaptive     10.94 (1)  17.84 (1)  142.7 (1)  106.1 (1)  53.05 (1)  71.36 (1)
+        two workers  never      never      never      never      never      never
+        target 0.6 cannot be reached by two workers, the least floor is 1
+    """
+    instance("plans", plans, Mapping, "a mapping of names to plans")
+    for name, stages in plans.items():
+        instance(f"plans[{name!r}]", stages, Plan, "a Plan, as plan(...) makes it")
+    if not plans:
+        raise ValueError("plans must hold at least one plan, got none")
+    head = ["plan", "time", "updates", "assigned", "used", "uplinks", "broadcasts"]
+    first = next(iter(plans.values()))
+    rows = [
+        [name, *(_cost(stages, first, cost) for cost in _COSTS)] for name, stages in plans.items()
+    ]
+    lost = [_out_of_reach(stages, f" by {name}") for name, stages in plans.items()]
+    return "\n".join([*_aligned([head, *rows], left=True), *filter(None, lost)])
+
+
+def _out_of_reach(stages: Plan, who: str = "") -> str:
+    """Says that a plan does not reach its target, and what it could; nothing if it does."""
+    if stages.reachable:
+        return ""
+    floor = f", the least floor is {_number(stages.floor[-1])}" if stages.floor.size else ""
+    return f"target {_number(stages.target)} cannot be reached{who}{floor}"
+
+
+def _cost(stages: Plan, first: Plan, name: str) -> str:
+    """One cost and its ratio to the first plan's."""
+    value, unit = getattr(stages, name), getattr(first, name)
+    if math.isinf(value):
+        return "never"
+    if math.isinf(unit) or unit == 0:
+        return _number(value)
+    return f"{_number(value)} ({value / unit:.3g})"
+
+
+def _number(value: float) -> str:
+    """Four significant digits; never for what does not end."""
+    return "never" if math.isinf(value) else f"{value:.4g}"
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: bool = False) -> list[str]:
+    """Pads columns to one width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pad = str.ljust if left else str.rjust
+    return ["  ".join(map(pad, row, widths)).rstrip() for row in rows]

@@ -6,7 +6,8 @@
 
 Each row of `B` has at most s + 1 entries, and any n - s rows span the vector of ones: the sum of
 all shards' gradients is exact whichever s workers are late, at s + 1 times the work. Fewer answers
-give the closest combination in least squares. After Tandon, Lei, Dimakis and Karampatziakis (2017).
+give the closest combination. After Tandon, Lei, Dimakis and Karampatziakis (2017), arXiv
+1612.03301.
 """
 
 from __future__ import annotations
@@ -32,36 +33,22 @@ _MOST_WORK = 1e9  # of one draw of a search for codes, flops: a minute or two in
 
 
 def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> np.ndarray:
-    """Makes a code in which worker i computes the shards i, ..., i + s, counted round.
+    """Returns a code, float64[n, n], in which worker i computes the shards i, ..., i + s, cyclic.
 
     Formula: for random `H` of s rows that sum to 0, row i of `B` is the combination of its s + 1
     columns that vanishes: `H B^T = 0`. Rows have the length `sqrt(s + 1)`. Of several `H` the one
-    is taken whose largest decoding vector `a` is the smallest.
+    is taken whose largest decoding vector `a` is the smallest. Decoding vectors grow with n and s,
+    and with them rounding; where s + 1 divides n, `fractional_code` decodes by additions alone.
 
     Args:
         n_workers: Number of workers `n`, and of shards, at most 1000.
         tolerated: Late workers `s` that may be missing, 0 .. n - 1.
         key: Randomness of the code; None for a fixed one.
 
-    Returns:
-        float64[n, n], a NumPy array.
-
-    Raises:
-        ValueError: If no code was found that decodes, or the search would take minutes: `30 n^3 +
-            (n + 512) s^3` is then above 1e9.
-
-    Note:
-        Decoding vectors grow with n and s, and with them the rounding of what is decoded. Where s +
-        1 divides n, `fractional_code` decodes by additions alone.
-
     Example:
         >>> code = cyclic_code(5, 2)
         >>> (code[0] != 0).tolist()
         [True, True, True, False, False]
-
-    Reference:
-        Tandon, Lei, Dimakis, Karampatziakis (2017), "Gradient coding: avoiding stragglers in
-        distributed learning", arXiv 1612.03301.
     """
     n, s = _sizes(n_workers, tolerated)
     if key is not None:
@@ -95,17 +82,13 @@ def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> 
 
 
 def fractional_code(n_workers: int, tolerated: int) -> np.ndarray:
-    """Makes the code of repetition: worker i adds up the shards of group `i mod n / (s + 1)`.
+    """Returns the code of repetition, float64[n, n].
 
-    Formula: `B_ij = 1` if `j // (s + 1) == i mod n / (s + 1)`, else 0; every group has s + 1
-    workers.
+    Formula: `B_ij = 1` if `j // (s + 1) == i mod n / (s + 1)`, else 0.
 
     Args:
         n_workers: Number of workers `n`, and of shards, at most 1000.
         tolerated: Late workers `s` that may be missing; s + 1 divides n.
-
-    Returns:
-        float64[n, n], a NumPy array.
 
     Example:
         >>> fractional_code(4, 1).astype(int).tolist()
@@ -121,8 +104,7 @@ def fractional_code(n_workers: int, tolerated: int) -> np.ndarray:
 def decoded(code: Any, used: Any) -> tuple[Array, Array]:
     """Weights of answers and of shards in what is decoded, float[n] each, from those used, bool[n].
 
-    Formula: `v = B^T a` with `a = argmin |B^T a - 1|^2` over `a` that is 0 where not used: the
-    projection of the vector of ones onto the span of the rows used; 0 without an answer. Where a
+    Formula: `v = B^T a` with `a = argmin |B^T a - 1|^2` over `a` that is 0 where not used. Where a
     shard's weight is not 1 the sum is not exact.
     """
     code = jnp.asarray(code)
@@ -140,7 +122,7 @@ def decoded(code: Any, used: Any) -> tuple[Array, Array]:
 
 
 def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool = True) -> Policy:
-    """Makes the policy that waits for all but s coded answers.
+    """Returns the policy that waits for all but s coded answers, for a loop that decodes.
 
     Formula: `k = n - s`; a worker computes `copies` shards, the most that a row of the code has.
 
@@ -150,13 +132,6 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
         tolerated: Late workers `s` that are not awaited, 0 .. n - 1.
         exact: Whether the sum must be exact for every set of late workers (looked at for many sets
             if n is large). False allows codes that only come close, with less work.
-
-    Returns:
-        A policy with a code, for a loop that decodes.
-
-    Raises:
-        ValueError: If `code` is not square and finite, or larger than 1000, a row is empty, or a
-            set of late workers leaves an error though `exact`.
 
     Example:
         >>> policy = gradient_coding(cyclic_code(5, 2), 8, tolerated=2)
@@ -168,10 +143,7 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
         ValueError: tolerated must leave the sum exact, got 2, but not without the workers 0, 2
     """
     exact = flag("exact", exact)
-    try:
-        array = np.asarray(code, np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"code must be a concrete array of numbers, got {code!r}") from error
+    array = np.asarray(code, np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.size == 0:
         raise ValueError(f"code must be a square matrix, got an array of shape {array.shape}")
     if not np.isfinite(array).all() or not (array != 0).any(axis=1).all():
@@ -224,10 +196,8 @@ def _cyclic_rows(check: np.ndarray) -> np.ndarray:
 
 
 def _largest_decoder(code: np.ndarray, patterns: np.ndarray) -> float:
-    """Longest decoding vector over late sets int64[sets, s]; inf if one cannot be decoded.
-
-    All solutions of `B^T a = 1` are `a_0 + z L` with `L B = 0`, float64[s, n]; z makes the late 0.
-    """
+    """Longest decoding vector over late sets int64[sets, s]; inf if one cannot be decoded."""
+    # all solutions of B^T a = 1 are a_0 + z L with L B = 0; z makes the late ones 0
     n, s = code.shape[0], patterns.shape[1]
     if np.isnan(code).any():
         return math.inf

@@ -4,11 +4,9 @@
                       one more after `patience * updates` updates in a stage (stall exit)
     ada_sync          k_j = clip(round(k_0 sqrt(F_0 / F_j)) + stalls, 1, n),    F = loss - minimum
 
-A plan knows only a bound: where its constants are wrong its updates are wrong too. Switching by the
-error mends that, but a stage whose floor lies above its `end_error` would then never end: hence the
-stall exit. After Egger, Kas Hanna and Bitar (2023). AdaSync needs no plan: the noise of an update
-shrinks as `1 / k`, and the lower the loss the more the noise matters. After Dutta, Wang and Joshi
-(2020).
+Where the constants of a bound are wrong the updates of a plan are wrong too. Switching by the error
+mends that; a stage whose floor lies above its `end_error` ends by the stall exit. After Egger, Kas
+Hanna and Bitar (2023). AdaSync needs no plan. After Dutta, Wang and Joshi (2020).
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class LossState(NamedTuple):
 
 
 def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
-    """Makes the policy that switches when the loss has come down to where a plan ends a stage.
+    """Returns the policy that switches when the loss has come down to where a plan ends a stage.
 
     Formula: a stage is left when `loss - minimum <= end_error`, several at once if the loss is
     below several; and, whatever the loss, after `patience` times the planned updates of the stage.
@@ -58,9 +56,6 @@ def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
         patience: How many times the planned updates a stage may last, positive, inf for no limit;
             may be traced. A stage that the plan never ends is never left this way.
         minimum: Least value of the objective, F*, in units of the loss; may be traced.
-
-    Returns:
-        A policy whose state is the stage and the update it began at.
 
     Note:
         A loss of NaN was not recorded: it says nothing. Record often enough, or stages end late.
@@ -96,27 +91,19 @@ def ada_sync(
     patience: Any = None,
     max_load: int | None = None,
 ) -> Policy:
-    """Makes the policy that waits for `k sqrt(F_0 / F_j)` workers.
+    """Returns the policy that waits for `k sqrt(F_0 / F_j)` workers: AdaSync (arXiv 2003.10579).
 
     Formula: `k_j = clip(round(k sqrt(F_0 / F_j)) + stalls, 1, n)` with F_0 the first and F_j the
-    last recorded loss above `minimum`; all n if the loss is at or below the minimum. It follows the
-    loss both ways.
+    last finite recorded loss above `minimum`; all n if the loss is at or below the minimum. The
+    stage is the number of stalls.
 
     Args:
         k: Answers to wait for at the start, a number in 1 .. n; may be traced.
-        load: Samples a worker, a whole number; may be traced.
+        load, max_load: As for `fixed`.
         n_workers: Number of workers `n`.
         minimum: Least value of the objective, in units of the loss; may be traced.
         patience: Updates without a new least loss after which one worker more is waited for from
-            then on (stall exit), None for never; may be traced. More than the distance of two
-            records.
-        max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy; its stage is the number of stalls.
-
-    Note:
-        A loss that is not finite was not recorded: it says nothing.
+            then on (stall exit), None for never; may be traced.
 
     Example:
         >>> from asyncjax import stragglers
@@ -126,10 +113,6 @@ def ada_sync(
         ...     state, choice = policy.decide(state, seen._replace(loss=loss))
         ...     print(int(choice.k), end=" ")
         2 3 3 6 8
-
-    Reference:
-        After Dutta, Wang, Joshi (2020), "Slow and stale gradients can win the race",
-        arXiv 2003.10579: AdaSync.
     """
     if np.ndim(k) or np.ndim(load):
         raise ValueError(f"k and load must be single numbers, got {k!r} and {load!r}")
@@ -187,10 +170,7 @@ def _by_error(
     place: Place,
     observation: Observation,
 ) -> tuple[Place, Choice]:
-    """The stage that the error has come to, or the next one if this one lasts too long.
-
-    `errors`, `limits` float[P]: the error at which each stage ends, and its most updates.
-    """
+    """The stage that the error has come to by its ends, or the next if it lasts over a limit."""
     gap = observation.loss - minimum
     reached = jnp.minimum(jnp.sum(gap <= errors), stages.last).astype(jnp.int32)
     stalled = observation.update - place.since >= limits[place.stage]

@@ -4,10 +4,10 @@
     (k, load)                        =   argmax (e - A(k, load)) / E T_(k)(load; c, s)
     e                                <-  A + (1 - eta c) (e - A)     the bound, at what was chosen
 
-The rule is that of `planning.py`, taken one update at a time: nothing need be known of the times.
-With exponential parts the expected completion is `c M_k(s load / c)`, and the functions `M_k` of
-one number are tabulated once. Some updates ask another load than the best, since communication and
-computation can only be told apart at two loads. After Egger, Kas Hanna and Bitar (2023).
+The rule is that of `planning.py`, taken one update at a time. With exponential parts the expected
+completion is `c M_k(s load / c)`, and the functions `M_k` are tabulated once. Some updates ask
+another load than the best, since communication and computation can only be told apart at two loads.
+After Egger, Kas Hanna and Bitar (2023).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def planned_online(
     warm_up: int = 8,
     explore_every: int = 32,
 ) -> Policy:
-    """Makes the policy that estimates the response times and chooses `(k, load)` by the bound.
+    """Returns the policy that estimates the response times and chooses `(k, load)` by the bound.
 
     Formula: at the bound's error `e`, the option of the greatest `(e - A) / E T_(k)`, with the
     means of communication and computation estimated from the last updates.
@@ -87,17 +87,13 @@ def planned_online(
         window: Updates that are remembered; fewer follow a drift sooner, more are less noisy.
         warm_up: Updates at the start that alternate between the least and the largest load.
         explore_every: Of later updates every so many-th asks the largest load, or, where that is
-            the best one, the least whose floor is below the error, so that the means stay apart.
-
-    Returns:
-        A policy, for times whose parts are near exponential and whose load multiplies ("scale").
-        `Choice.stage` is the index of the option in the order of (k, load). Memory: the table, 289
-        floats an option, and `window` times `n` response times.
+            the best one, the least whose floor is below the error.
 
     Note:
-        The error is the bound's, not the run's: wrong constants of the bound stay wrong. Once only
-        the largest load has its floor below the error, nothing else is asked: from then on only a
-        change of both means together is followed.
+        For times whose parts are near exponential and whose load multiplies ("scale"). The error is
+        the bound's, not the run's. Once only the largest load has its floor below the error, only a
+        change of both means together is followed. Memory: 289 floats an option, and `window` times
+        `n` response times. `Choice.stage` is the index of the option in the order of (k, load).
 
     Example:
         >>> from asyncjax import stragglers

@@ -9,11 +9,9 @@ Hanna and Bitar (2023), and `timed` keeps to the times of the same plan; where u
 as expected, both do the same.
 
 A policy holds its `Stages` (what each asks for); where it looks at the run it carries its `Place`
-(which one it is in, since when), and `update - since` is how many updates this stage has made:
+(which one it is in, since when):
 
     stage, since  ->  stage + 1, update        if told to move and a next stage exists
-
-Numbers of policies are checked where they are known, and may be traced.
 """
 
 from __future__ import annotations
@@ -69,10 +67,7 @@ def number(name: str, value: Any, **limits: Any) -> Array:
 
 
 def read_stages(k: Any, load: Any, max_load: int | None, **more: Any) -> tuple[Stages, int, bool]:
-    """Checks the numbers of several stages, and lays them out; with the capacity, as below.
-
-    What else has an entry a stage must only fit in shape.
-    """
+    """Checks the numbers of several stages, and lays them out; with `load_capacity`."""
     most, varies = load_capacity(load, max_load)
     within("k", k, least=1, integer=True)
     within("k", k, most=MOST_WORKERS, integer=True)
@@ -147,15 +142,14 @@ def choice_of(stages: Stages, stage: Any) -> Choice:
 
 
 def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
-    """Makes the policy that waits for the k fastest and asks the same load, always.
+    """Returns the policy that waits for the k fastest, always: k-sync (arXiv 1803.01113).
+
+    With `k` the number of workers and `load` a whole shard it is gradient descent.
 
     Args:
         k: Answers to wait for, at least 1; may be traced.
         load: Samples a worker, a positive whole number; may be traced.
         max_load: Most samples, needed where `load` is traced.
-
-    Returns:
-        A policy. With `k` the number of workers and `load` a whole shard it is gradient descent.
 
     Example:
         >>> from asyncjax import stragglers
@@ -163,9 +157,6 @@ def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(5))
         >>> int(choice.k), float(choice.load)
         (3, 8.0)
-
-    Reference:
-        Dutta et al., "Slow and stale gradients can win the race" (2018), arXiv 1803.01113: k-sync.
     """
     if np.ndim(k) or np.ndim(load):
         raise ValueError(f"k and load must be single numbers, got {k!r} and {load!r}")
@@ -173,9 +164,10 @@ def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
 
 
 def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> Policy:
-    """Makes the policy that goes through stages of `(k, load)`, each for so many updates.
+    """Returns the policy that goes through stages of `(k, load)`, each for so many updates.
 
     Formula: stage s ends before update `round(updates_0 + ... + updates_s)`; the last never ends.
+    Policies with equally many stages (up to the next power of two) share a compiled loop.
 
     Args:
         k: Answers to wait for, at least 1, a number or `[S]`; may be traced.
@@ -183,10 +175,6 @@ def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> P
         updates: Updates of each stage, at least 0, fractional or inf, a number or `[S]`; may be
             traced. A stage without updates is passed over.
         max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy. Those with equally many stages (up to the next power of two) and one `max_load`
-        share a compiled loop.
 
     Example:
         >>> import jax
@@ -208,13 +196,10 @@ def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> P
 
 
 def planned(plan: Plan) -> Policy:
-    """Makes the policy that switches after as many updates as a plan says.
+    """Returns the policy that switches after as many updates as a plan says.
 
     Args:
         plan: A plan with at least one stage, whose loads are whole samples.
-
-    Returns:
-        A policy.
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -229,16 +214,13 @@ def planned(plan: Plan) -> Policy:
 
 
 def timed(plan: Plan) -> Policy:
-    """Makes the policy that switches when a plan says so by the clock.
+    """Returns the policy that switches when a plan says so by the clock.
 
     Formula: stage s is left at the first update that starts at `end_time_s` or later; the last
     stage never ends.
 
     Args:
         plan: A plan with at least one stage, whose loads are whole samples.
-
-    Returns:
-        A policy without state.
 
     Example:
         >>> from asyncjax import clocks, stragglers

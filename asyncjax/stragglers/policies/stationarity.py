@@ -5,9 +5,8 @@
     distance_test   slope = (log d_u - log d_c) / (log u - log c),    d = |w - w_s|^2
                     at checkpoints c and u = ceil(ratio c); switch if slope < bound, u > burn_in
 
-`u` counts the updates made in this stage, which began at `w_s`. Near the start of a descent
-successive gradients agree and the distance grows like a power of `u`; in the noise around the
-optimum gradients turn against each other and the distance stays. Adaptive fastest-k SGD after Kas
+`u` counts the updates made in this stage, which began at `w_s`. In the noise around the optimum
+gradients turn against each other and the distance stays. Adaptive fastest-k SGD after Kas
 Hanna et al. (2020) uses the sign test; Pesme, Dieuleveut and Flammarion (2020) show that it judges
 badly, and propose the distance.
 """
@@ -66,23 +65,16 @@ def sign_test(
     patience: Any = None,
     max_load: int | None = None,
 ) -> Policy:
-    """Makes the policy that switches when successive gradients point against each other.
+    """Returns the policy that switches when successive gradients disagree (arXiv 2002.11005).
 
     Formula: the counter rises by 1 where `agreement < 0` and falls by 1 elsewhere; the next stage
     begins, with counter 0, once `counter > threshold` after more than `burn_in` updates of a stage.
 
     Args:
-        k: Answers to wait for in each stage, a number or `[S]`; may be traced.
-        load: Samples a worker in each stage, whole, a number or `[S]`; may be traced.
+        k, load, max_load: As for `staged`.
         threshold: The counter must pass this, an integer of at least 0; may be traced.
-        burn_in: Updates that a stage lasts at least, less one, an integer of at least 0; may be
-            traced.
-        patience: Updates after which a stage is left in any case (stall exit), None for never; may
-            be traced.
-        max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy.
+        burn_in: Updates that a stage lasts at least, less one; may be traced.
+        patience: Updates after which a stage is left anyway, None for never; may be traced.
 
     Note:
         The last gradient is kept over a switch. The test fires early where gradients are noisy: far
@@ -95,10 +87,6 @@ def sign_test(
         >>> _, choice = policy.decide(policy.init(), seen._replace(update=2, agreement=-1.0))
         >>> int(choice.k)
         4
-
-    Reference:
-        After Kas Hanna et al. (2020), "Adaptive distributed stochastic gradient descent for
-        minimizing delay in the presence of stragglers", arXiv 2002.11005.
     """
     stages, most, varies = read_stages(k, load, max_load)
     bound, least = counted("threshold", threshold, 0), counted("burn_in", burn_in, 0)
@@ -116,31 +104,23 @@ def distance_test(
     patience: Any = None,
     max_load: int | None = None,
 ) -> Policy:
-    """Makes the policy that switches when the distance from the start has stopped growing.
+    """Returns the policy that switches when the distance has stopped growing (arXiv 2007.00534).
 
     Formula: checkpoints are the updates `1, ..., c, max(c + 1, ceil(ratio c)), ...` of a stage; the
     next stage begins at a checkpoint `u > burn_in` at which `(log d_u - log d_c) / (log u - log c)`
     is less than `slope`.
 
     Args:
-        k: Answers to wait for in each stage, a number or `[S]`; may be traced.
-        load: Samples a worker in each stage, whole, a number or `[S]`; may be traced.
-        burn_in: Updates that a stage lasts at least, less one, an integer of at least 0; may be
-            traced.
+        k, load: As for `sign_test`.
+        burn_in: Updates that a stage lasts at least, less one; may be traced.
         ratio: Of successive checkpoints, greater than 1; may be traced.
         slope: Exponent of growth below which a stage is over; may be traced. A straight descent has
             2, a random walk 1, stationary noise 0.
-        patience: Updates after which a stage is left in any case (stall exit), None for never; may
-            be traced.
-        max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy.
+        patience, max_load: As for `sign_test`.
 
     Note:
         The distance is that from where the stage began, as in the paper, where the loop says it
-        (`Observation.stage_distance`); else that from where the run began, which hardly changes
-        near the optimum, so that stages after the first end soon after `burn_in`.
+        (`Observation.stage_distance`); else that from where the run began.
 
     Example:
         The distance grows like the square root of the updates, less than the bound allows:
@@ -153,10 +133,6 @@ def distance_test(
         ...     state, choice = policy.decide(state, seen)
         ...     print(int(choice.k), end=" ")
         1 1 1 1 1 4 4 4 4
-
-    Reference:
-        After Pesme, Dieuleveut, Flammarion (2020), "On convergence-diagnostic based step sizes for
-        stochastic gradient descent", arXiv 2007.00534.
     """
     stages, most, varies = read_stages(k, load, max_load)
     limits = Limits(number("slope", slope), counted("burn_in", burn_in, 0), patience_of(patience))

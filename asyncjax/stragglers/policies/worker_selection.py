@@ -5,14 +5,9 @@
     learned_crew              lower_i = mean_i - confidence sqrt(2 log j / tries_i),
                               crew = the k least lower_i
 
-A fixed time of computing makes the time of an update certain and the batch random; cancelling the
-last workers makes the batch certain and shortens the time. After Ferdinand et al. (2020), Giladi et
-al. (2023) and Chen et al. (2016).
-
-Waiting for the k fastest of n wastes the work of n - k workers in every update; a crew of k, all of
-whom are awaited, wastes none. After `j` updates worker i takes `mean_i` a sample in the mean: a
-combinatorial bandit with lower confidence bounds, after Egger, Bitar, Wachter-Zeh and Gündüz
-(2022).
+After Ferdinand et al. (2020), Giladi et al. (2023) and Chen et al. (2016). After `j` updates
+worker i takes `mean_i` a sample in the mean: a combinatorial bandit with lower confidence bounds,
+after Egger, Bitar, Wachter-Zeh and Gündüz (2022).
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from asyncjax.stragglers.policies.schedules import fixed, number, staged
 
 
 def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int) -> Policy:
-    """Makes the policy that lets workers compute for a fixed time: anytime mini-batches.
+    """Returns the policy of anytime mini-batches: a fixed time of computing (arXiv 2006.05752).
 
     Formula: worker i sends the sum of the samples it has done by `compute_time`, at most
     `max_load`; what it has done is its weight.
@@ -42,19 +37,12 @@ def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int)
         k: Answers to wait for; None for all n; may be traced.
         n_workers: Number of workers `n`.
 
-    Returns:
-        A policy that stops workers.
-
     Example:
         >>> from asyncjax import stragglers
         >>> policy = deadline(2.5, max_load=32, n_workers=4)
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(4))
         >>> int(choice.k), float(choice.load), float(choice.deadline), policy.stops
         (4, 32.0, 2.5, True)
-
-    Reference:
-        After Ferdinand et al. (2020), "Anytime minibatch: exploiting stragglers in online
-        distributed optimization", arXiv 2006.05752.
     """
     n_workers, max_load = whole("n_workers", n_workers), whole("max_load", max_load)
     k = n_workers if k is None else within("k", k, least=1, most=n_workers, integer=True)
@@ -65,18 +53,14 @@ def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int)
 def drop_compute(
     threshold: Any, load: Any, *, n_workers: int, max_load: int | None = None
 ) -> Policy:
-    """Makes the policy of synchronous training whose workers stop at a threshold, or when done.
+    """Returns the policy whose workers stop at a threshold, or when done (arXiv 2306.10598).
 
     Formula: as `deadline`, with the ordinary load, and all n answers awaited.
 
     Args:
         threshold: Longest time of computing, time units, positive; may be traced.
-        load: Samples a worker does where it is in time, a whole number; may be traced.
+        load, max_load: As for `fixed`.
         n_workers: Number of workers `n`.
-        max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy that stops workers.
 
     Example:
         >>> from asyncjax import stragglers
@@ -84,10 +68,6 @@ def drop_compute(
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(4))
         >>> int(choice.k), float(choice.load), float(choice.deadline)
         (4, 8.0, 4.0)
-
-    Reference:
-        After Giladi et al. (2023), "DropCompute: simple and more robust distributed synchronous
-        training via compute variance reduction", arXiv 2306.10598.
     """
     limit = number("threshold", threshold, above=0, finite=False)
     return _stopped(limit, fixed(whole("n_workers", n_workers), load, max_load=max_load))
@@ -109,18 +89,14 @@ def _by_deadline(
 def backup_workers(
     n_workers: int, extra: int, load: Any = 1.0, *, max_load: int | None = None
 ) -> Policy:
-    """Makes the policy that starts all workers and drops the last few of every update.
+    """Returns the policy that drops the last few workers of every update (arXiv 1604.00981).
 
     Formula: `k = n_workers - extra`.
 
     Args:
         n_workers: Number of workers `n`, the backups among them.
         extra: How many are dropped, 0 .. n - 1.
-        load: Samples a worker, a whole number; may be traced.
-        max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy.
+        load, max_load: As for `fixed`.
 
     Example:
         >>> from asyncjax import stragglers
@@ -128,9 +104,6 @@ def backup_workers(
         >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(10))
         >>> int(choice.k)
         8
-
-    Reference:
-        After Chen et al. (2016), "Revisiting distributed synchronous SGD", arXiv 1604.00981.
     """
     n_workers = whole("n_workers", n_workers)
     extra = whole("extra", extra, 0, n_workers - 1)
@@ -154,7 +127,7 @@ def learned_crew(
     confidence: Any,
     max_load: int | None = None,
 ) -> Policy:
-    """Makes the policy that gives work to k workers alone, and learns which are the fastest.
+    """Returns the policy that learns which k workers to give work to (arXiv 2202.08302).
 
     Formula: the k workers with the least `mean_i - confidence sqrt(2 log j / tries_i)` get work,
     and all k are awaited; who has not been tried comes first, ties go to the lower index.
@@ -162,19 +135,13 @@ def learned_crew(
     Args:
         n_workers: Number of workers `n`.
         k: Size of the crew in each stage, a number in 1 .. n or `[S]`; may be traced.
-        load: Samples a worker in each stage, whole, a number or `[S]`; may be traced.
-        updates: Updates of each stage, as in `staged`; may be traced.
-        confidence: Standard deviation of a response time, divided by the load, time units, at least
-            0; may be traced. 0 trusts the means: it may then settle on slow workers for good.
-        max_load: Most samples (static), needed where `load` is traced.
-
-    Returns:
-        A policy that leaves workers out.
+        load, updates, max_load: As for `staged`.
+        confidence: Standard deviation of a response time, divided by the load, time units; may be
+            traced. 0 trusts the means: it may then settle on slow workers for good.
 
     Note:
-        The time of an update is the largest of k chosen workers, another quantity than the k-th
-        fastest of n: longer, unless workers differ much. Times are divided by the load, which is
-        fair where loads change and communication is short.
+        The time of an update is the largest of k chosen workers, not the k-th fastest of n. Times
+        are divided by the load, which is fair where communication is short.
 
     Example:
         Three workers take 3, 1 and 2; each is tried once, then the crew is the two fastest:
@@ -188,10 +155,6 @@ def learned_crew(
         ...     seen = seen._replace(response=times, used=choice.workers)
         ...     print([int(i) for i in choice.workers.nonzero()[0]], end=" ")
         [0, 1] [1, 2] [1, 2]
-
-    Reference:
-        After Egger, Bitar, Wachter-Zeh, Gündüz (2022), "Cost-efficient distributed learning via
-        combinatorial multi-armed bandits", arXiv 2202.08302.
     """
     n_workers = whole("n_workers", n_workers, 1, MOST_WORKERS)
     within("k", k, least=1, most=n_workers, integer=True)

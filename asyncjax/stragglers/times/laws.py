@@ -2,14 +2,6 @@
 
     T(load) = location + scale_1 U_1 + scale_2 U_2,     U_1, U_2 independent, of laws with scale 1
 
-| clock | location | law of U |
-|---|---|---|
-| constant | its time | none |
-| exponential, shifted_exponential | shift | exponential; a gamma under "additive" |
-| gamma | 0 | gamma |
-| lognormal, weibull | 0 | the same |
-| pareto | smallest time | Lomax, `P(U > x) = (1 + x)^-tail` |
-
 Two exponentials with rates `hi >= lo`, `x = (hi - lo) t`; nothing is singular at equal rates:
 
     P(T > t) = e^{-hi t} + hi t e^{-lo t} (1 - e^{-x}) / x
@@ -32,9 +24,7 @@ Gauss-Legendre quadrature whose panels begin and end at quantiles:
     integral_0^b f(t) dt  ~  sum over panels and nodes of weight * f(t)
 
 With panels between quantiles whose log odds are evenly spaced, an order statistic of `n` draws is a
-smooth step over several nodes wherever it lies, whatever the law. Panels are laid out in `log t`,
-since both tails of most laws are smooth there; the first one, from 0, in `t`. Nodes and weights
-carry no derivatives: an integral over a fixed range is differentiated under the integral sign.
+smooth step over several nodes, whatever the law. Nodes and weights carry no derivatives.
 
 With `F_i = P(T_i <= t)` and `q_i = 1 - F_i`:
 
@@ -43,10 +33,8 @@ With `F_i = P(T_i <= t)` and `q_i = 1 - F_i`:
     otherwise     p_i[j] = p_{i-1}[j] q_i + p_{i-1}[j-1] F_i        (Poisson-binomial)
 
 In single precision the binomial is written as its value at `F = j/n` times `exp(-D)`, where the
-deviance `D` is computed from `j - n F`, so that no large logarithms cancel; in double precision
-their rounding does no harm. The alternating sums of textbooks are never used. Integrals are taken
-of the probabilities of counts and summed over counts afterwards, which is far cheaper than the
-other way round.
+deviance `D` is computed from `j - n F`, so that no large logarithms cancel. The alternating sums of
+textbooks are never used. Integrals are taken of the probabilities of counts and summed afterwards.
 """
 
 from __future__ import annotations
@@ -56,6 +44,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from statistics import NormalDist
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +61,6 @@ MOST_WORKERS = 10_000  # of one law, for a quadrature: it holds a number a worke
 MOST_OWN_LAWS = 2_000  # of laws of their own, where every worker adds panels too
 Function = Callable[[Array, Array], Array]  # (x, shape), broadcast
 Pair = tuple[Array, Array]
-Triple = tuple[Array, Array, Array]
 # Least nodes of a panel and its width in log odds, in single and in double precision.
 _PANELS = {False: (16, 2.0), True: (20, 1.5)}
 _CONVOLUTION = {False: (8, 3.0), True: (10, 2.5)}
@@ -232,11 +220,7 @@ def _gamma_and_exponential(first: Part, second: Part) -> Callable[..., Pair]:
 
 
 def convolution(first: Part, second: Part, limit: Array | None = None) -> Callable[..., Pair]:
-    """Sum of any two parts of scalar rows, by quadrature; the first is cut off at a limit.
-
-    Without a limit a function of `t`; with one of `(t, t < limit)`: nodes follow the limit, which
-    gives its derivative.
-    """
+    """Sum of two parts, a function of `t`; with a limit on the first of `(t, t < limit)`."""
     order, at = convolution_panels(first.scale.dtype)
     first_ends, second_ends = part_quantiles(first, at), part_quantiles(second, at)
     laws = second.law.distribution, second.law.survival
@@ -353,11 +337,8 @@ def is_double(dtype: np.dtype) -> bool:
 
 
 def panel_levels(dtype: np.dtype, n_workers: int, width: float | None = None) -> np.ndarray:
-    """Log odds `log(p / (1 - p))` of the quantiles at which panels end, float64[P], evenly spaced.
-
-    Above the last one `n P(T > t)` is less than the rounding of `dtype`; below the first one the
-    probability that any of `n` workers has finished is a millionth.
-    """
+    """Log odds of the quantiles at which panels end, float64[P], evenly spaced."""
+    # above the last n P(T > t) is less than rounding; below the first no worker has finished
     width = _PANELS[is_double(dtype)][1] if width is None else width
     spread = math.log(n_workers)
     below, above = 14.0 + spread, 3.0 - math.log(jnp.finfo(dtype).eps) + spread
@@ -382,10 +363,7 @@ def normal_scores(at: np.ndarray) -> np.ndarray:
 
 
 def log_panels(ends: Array, order: int) -> Pair:
-    """Nodes and weights on `[0, ends[-1]]`, float[P * order] each, for ends of panels float[P].
-
-    The first panel, up to `ends[0]`, is laid out in `t`, all others in `log t`.
-    """
+    """Nodes and weights, float[P * order], up to `ends[-1]`; all but the first in log t."""
     ends = jax.lax.stop_gradient(ends)
     nodes, weights = (jnp.asarray(part, ends.dtype) for part in gauss_legendre(order))
     logs = jnp.log(ends)
@@ -399,11 +377,7 @@ def log_panels(ends: Array, order: int) -> Pair:
 
 
 def split_panels(ends: Array, total: Array, order: int) -> tuple[Array, Array, Array]:
-    """Nodes y, `total - y` and weights on `[0, total]` for what varies on many scales at both ends.
-
-    Ends of panels are float[P], results float[(P - 1) * order]. Panels of the lower half are laid
-    out in `log y`, those of the upper half in `log(total - y)`, the outermost two in `y` itself.
-    """
+    """Nodes y, `total - y` and weights, float[(P - 1) * order], for panels in log of both."""
     ends, total = jax.lax.stop_gradient((ends, total))
     nodes, weights = (jnp.asarray(part, ends.dtype) for part in gauss_legendre(order))
     low, high = ends[:-1, None], ends[1:, None]
@@ -438,10 +412,7 @@ def _log_peaks(n: int) -> np.ndarray:
 
 
 def binomial(below: Array, above: Array, n: int) -> Array:
-    """`P(count = j)` for j = 0 .. n without cancellation, float[..., n + 1].
-
-    `below`, `above` float[...]: the chances that one worker has and has not finished.
-    """
+    """`P(count = j)` for j = 0 .. n, float[..., n + 1], of one worker's chances float[...]."""
     if n == 0:
         return jnp.ones((*jnp.shape(below), 1), below.dtype)
     counts = jnp.arange(n + 1, dtype=below.dtype)
@@ -463,10 +434,7 @@ def binomial(below: Array, above: Array, n: int) -> Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def identical(below: Array, above: Array, n: int) -> Pair:
-    """`(P(T_(k) > t), P(T_(k) <= t))` for k = 1 .. n of n identical workers, float[..., n] each.
-
-    `below`, `above` float[...]: `P(T <= t)` and `P(T > t)` of one worker at every time.
-    """
+    """`(P(T_(k) > t), P(T_(k) <= t))` for k = 1 .. n of n identical workers, float[..., n] each."""
     return tails(binomial(below, above, n))
 
 
@@ -478,15 +446,12 @@ def _identical_jvp(n: int, primals: Pair, tangents: Pair) -> tuple[Pair, Pair]:
 
 @partial(jax.custom_jvp, nondiff_argnums=(3,))
 def identical_integrals(weight: Array, below: Array, above: Array, n: int) -> Array:
-    """Integrals of `P(T_(k) > t)` over time for k = 1 .. n of n identical workers, float[n].
-
-    `weight`, `below`, `above` float[Q]: the node's weight, and one worker's chances there.
-    """
+    """Integrals of `P(T_(k) > t)` over time for k = 1 .. n of n identical workers, float[n]."""
     return integrals(weight, binomial(below, above, n))
 
 
 @identical_integrals.defjvp
-def _identical_integrals_jvp(n: int, primals: Triple, tangents: Triple) -> Pair:
+def _identical_integrals_jvp(n: int, primals: tuple[Array, ...], tangents: Any) -> Pair:
     weight, below, above = primals
     slope = n * (weight * tangents[2]) @ binomial(below, above, n - 1)
     counts = binomial(below, above, n)

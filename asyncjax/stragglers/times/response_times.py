@@ -2,13 +2,8 @@
 
     T_i(load) = C_i + S_i(load)
 
-`C` is communication and `S` computation, independent of each other, over workers and over updates,
-as Egger, Kas Hanna and Bitar (2023) separate them. `S` grows with the load in one of three ways,
-for the time `X = shift + Y` of one unit of load:
-
-    scale      S = load * X                  a server that is slow for the whole update
-    additive   S = X_1 + ... + X_load        noise of its own for every unit
-    shift      S = load * shift + Y          only the smallest time grows
+`C` is communication and `S` computation, as Egger, Kas Hanna and Bitar (2023) separate them; `S`
+grows with the load in one of the three ways of `response`.
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ SUMMABLE = ("constant", "exponential", "shifted_exponential", "gamma")  # sums s
 class Response:
     """How long every worker takes for an update, as a function of its load; itself a clock.
 
-    A pytree whose leaves are the parameters of the two clocks. Make one with `response`.
+    A pytree whose leaves are the parameters of the two clocks.
 
     Attributes:
         compute: Clock of one unit of load, of 1 or `n` workers, None for no time.
@@ -89,7 +84,7 @@ class Response:
     def times(
         self, key: Array | None, n_jobs: int, *, first: ArrayLike = 0, load: ArrayLike = 1.0
     ) -> Times:
-        """Draws the parts of the times of a block of updates at every worker.
+        """Draws times float[n, n_jobs] of a block of updates; communication is `download`.
 
         The draws of update `j` at worker `i` are a function of `(key, i, j)` alone and the load
         only transforms them, so that loads compared under one key face the same workers.
@@ -99,13 +94,6 @@ class Response:
             n_jobs: How many updates (static).
             first: Number of the first update, may be traced.
             load: Units of load, positive; broadcasts to `[n, n_jobs]`, may be traced.
-
-        Returns:
-            Times of float[n, n_jobs]: communication is `download`, computation `compute`, and
-            `upload` is 0.
-
-        Raises:
-            ValueError: If a key is needed and is None, or there are 2^31 times or more.
         """
         within("load", load, above=0)
         if not isinstance(first, Tracer):
@@ -173,17 +161,8 @@ def sample_times(
 ) -> tuple[Array, Array]:
     """Draws when every worker has done its first, second, ... sample of one update.
 
-    Formula: `S(1), ..., S(max_load)`: multiples of one draw under "scale", a shift more each under
-    "shift", sums of draws of their own under "additive". Under the first two the last column is
-    what `times.times(key, 1, first=update, load=max_load)` draws.
-
-    Returns the communication float[n] and the time of computing float[n, max_load].
-
-    Example:
-        >>> from asyncjax import clocks, stragglers
-        >>> times = stragglers.response(compute=clocks.constant([1.0, 2.0]), n_workers=2)
-        >>> sample_times(times, None, 0, 3)[1].tolist()
-        [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]
+    Returns the communication float[n] and `S(1), ..., S(max_load)`, float[n, max_load]: multiples
+    of one draw under "scale", a shift more each under "shift", sums of draws under "additive".
     """
     drawn = times.times(key, 1, first=update)
     apart, single = (drawn.download + drawn.upload)[:, 0], drawn.compute
@@ -218,7 +197,7 @@ def response(
     scaling: str = "scale",
     n_workers: int,
 ) -> Response:
-    """Makes response times from a law of computing and a law of communicating.
+    """Returns response times, which loops take as a clock, of computing and communicating.
 
     Formula: `T_i(load) = C_i + S_i(load)`. With `X = shift + Y` the time of one unit of load, `S`
     is `load * X` under "scale" (a worker that is slow is so for the whole update), the sum of
@@ -227,18 +206,10 @@ def response(
 
     Args:
         compute: Clock of one unit of load (one sample, wherever an error bound is used), None for
-            no time. Its parameters are means, never rates.
+            no time.
         communicate: Clock of the part that ignores the load, None for no time.
-        scaling: "scale", "additive" or "shift". Under "shift" a law without a shift ignores the
-            load (constant and shifted exponential have one).
+        scaling: "scale", "additive" or "shift". Only constant and shifted exponential have a shift.
         n_workers: Number of workers `n`; one-worker clocks stand for each of them.
-
-    Returns:
-        A response, which loops take as a clock.
-
-    Raises:
-        ValueError: If both parts are None, a part has links, losses, powers or another number of
-            workers, the scaling is unknown, or "additive" meets a law whose sums are not known.
 
     Example:
         >>> from asyncjax import clocks, stragglers

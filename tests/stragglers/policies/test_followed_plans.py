@@ -1,4 +1,4 @@
-"""Plans that switch by the clock or by the error: against slow twins, the stall exit, refusals."""
+"""Policies that look at the clock or the loss, AdaSync too: slow twins, the stall exit."""
 
 import math
 
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks
-from asyncjax.stragglers import ErrorBound, Plan, error_triggered, plan, timed
+from asyncjax.stragglers import ErrorBound, Plan, ada_sync, error_triggered, plan, timed
 from tests.oracles import policies as oracle
 from tests.stragglers.policies.following import chosen, follow, seen
 
 N_UPDATES = 80
+N_LOSSES = 60
 
 
 def made_plan(rng, n_stages, endless=False, load=None):
@@ -110,9 +111,7 @@ def test_patience_may_be_traced_and_mapped():
 
 
 def test_a_real_plan_is_followed():
-    bound = ErrorBound(
-        step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0, initial_error=2.5
-    )
+    bound = ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
     stages = plan(clocks.exponential([0.5] * 4), bound, k=None, load=2.0, target=0.51)
     clock = np.linspace(0, stages.time, N_UPDATES)
     choice = chosen(timed(stages), N_UPDATES, time=clock)
@@ -120,3 +119,48 @@ def test_a_real_plan_is_followed():
     losses = np.interp(clock, np.append(0, stages.end_time), np.append(2.5, stages.end_error))
     by_loss = chosen(error_triggered(stages, patience=9.0), N_UPDATES, loss=losses)
     assert np.mean(np.asarray(by_loss.k == choice.k)) > 0.97
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ada_sync_against_its_twin(seed):
+    rng = np.random.default_rng(seed)
+    k, n_workers, minimum = int(rng.integers(1, 5)), int(rng.integers(5, 40)), rng.uniform(-2, 2)
+    losses = minimum + 9 * np.exp(-0.15 * np.arange(N_LOSSES)) * rng.uniform(0.5, 1.5, N_LOSSES)
+    losses[rng.random(N_LOSSES) < 0.3] = np.nan
+    losses[rng.random(N_LOSSES) < 0.05] = np.inf
+    if seed == 7:
+        losses[40] = minimum - 0.1
+    patience = None if seed % 2 else int(rng.integers(3, 9))
+    policy = ada_sync(k, 4, n_workers=n_workers, minimum=minimum, patience=patience)
+    choice = chosen(policy, N_LOSSES, loss=losses)
+    expected = oracle.by_loss(k, n_workers, losses, minimum, patience or math.inf)
+    np.testing.assert_array_equal(choice.k, [count for count, _ in expected])
+    np.testing.assert_array_equal(choice.stage, [stalls for _, stalls in expected])
+    assert (np.asarray(choice.load) == 4).all()
+
+
+def test_it_follows_the_loss_both_ways_and_stays_in_range():
+    losses = [np.nan, 16.0, 4.0, np.nan, 1.0, 1600.0, 0.0, 16.0]
+    choice = chosen(ada_sync(2, n_workers=7), len(losses), loss=losses)
+    np.testing.assert_array_equal(choice.k, [2, 2, 4, 4, 7, 1, 7, 2])
+
+
+def test_a_loss_that_stands_still_asks_for_more_workers():
+    losses = np.full(N_LOSSES, 3.0)
+    choice = chosen(ada_sync(2, n_workers=6, patience=10), N_LOSSES, loss=losses)
+    np.testing.assert_array_equal(choice.k, np.minimum(2 + np.arange(N_LOSSES) // 10, 6))
+    unseen = chosen(ada_sync(2, n_workers=6, patience=10), N_LOSSES)
+    np.testing.assert_array_equal(unseen.k, choice.k)
+    still = chosen(ada_sync(2, n_workers=6), N_LOSSES, loss=losses)
+    assert (np.asarray(still.k) == 2).all()
+
+
+def test_parameters_of_ada_sync_may_be_traced_and_mapped():
+    observations = seen(N_LOSSES, loss=np.linspace(9, 1, N_LOSSES))
+
+    @jax.jit
+    def last_k(k, minimum):
+        return follow(ada_sync(k, n_workers=20, minimum=minimum), observations)[1].k[-1]
+
+    found = jax.vmap(last_k)(jnp.array([1, 2, 4]), jnp.array([0.0, 0.0, 0.5]))
+    np.testing.assert_array_equal(found, [3, 6, round(4 * math.sqrt(8.5 / 0.5))])

@@ -8,19 +8,14 @@ import pytest
 from asyncjax import clocks, stragglers
 
 N = 8
-BOUND = stragglers.ErrorBound(
-    step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0, initial_error=10.0
-)
+BOUND = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, initial_error=10.0)
 MENU = {"k": [1, 2, 4, 6, 8], "load": [1, 4, 8]}
 TARGET = 0.03125
 
 
 def laws(communicate=1.0, compute=0.25):
-    return stragglers.response(
-        compute=clocks.exponential(compute),
-        communicate=clocks.exponential(communicate),
-        n_workers=N,
-    )
+    parts = {"compute": clocks.exponential(compute), "communicate": clocks.exponential(communicate)}
+    return stragglers.response(**parts, n_workers=N)
 
 
 @jax.jit
