@@ -294,10 +294,6 @@ def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) 
         time 0 is the start of the slot of arrival. After the last scheduled slot no gradient
         returns.
 
-    Raises:
-        TypeError: If `job` is no integer.
-        ValueError: If there is no such job, it never trains, or `samples` is not positive.
-
     Note:
         `timelines`, and all that simulates with clocks, follow the slots; `durations` are those of
         the fastest slot.

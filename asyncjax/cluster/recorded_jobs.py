@@ -144,12 +144,6 @@ def read_jobs(
     Returns:
         The table, sorted by submission; rows of the same time stay in the order of the file.
 
-    Raises:
-        OSError: The file cannot be read.
-        TypeError: `path` is no path, or a name of a column no text.
-        ValueError: The file is no UTF-8 table of rows of one length, a column is missing or twice
-            there, there are no rows, or an entry is no such number; names column, entry and line.
-
     Example:
         >>> import pathlib, tempfile
         >>> from asyncjax import cluster
@@ -242,10 +236,6 @@ def read_alibaba(path: Path) -> JobTable:
     Returns:
         The table, labels the names of the tasks. Tasks whose status is not "Terminated", that lack
         a number, asked for no GPU, or took no time are left out; the `source` counts them.
-
-    Raises:
-        ValueError: As `read_jobs`; also if a task ends before it starts, needs more than a million
-            GPUs or was there before, or if no task is left.
 
     Example:
         >>> import pathlib, tempfile
@@ -342,11 +332,6 @@ def recorded_workload(
         The jobs; resources are GPU, vCPU, GB of memory and GB of storage, and a worker takes one
         GPU. The same row has the same made-up numbers in every window. `fifo` runs each job with
         the GPUs it asked for; all other schedulers choose between 1 and `growth` times as many.
-
-    Raises:
-        TypeError: If `table` is no JobTable, or a number of another kind.
-        ValueError: If the window holds no job, a job in it has no duration, the table makes no
-            sense, or an argument is out of range.
 
     Example:
         >>> import numpy as np

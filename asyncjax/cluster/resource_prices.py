@@ -87,10 +87,6 @@ def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike)
     Returns:
         float[..., H, R], utility a unit and slot.
 
-    Raises:
-        TypeError: If an argument is not made of numbers; traced ones pass.
-        ValueError: If one is negative or not finite, or `low` is not positive.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax import cluster

@@ -94,18 +94,6 @@ def slot_table(
 
     `prices`, `room` float[T, H, R]. Static: `hull_points` as in `slot_cost`; `pieces`, the most of
     a hull; `inside` and `across` as in `pd_ors`.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from asyncjax import cluster
-        >>> episode = cluster.schedulers.prepare(*cluster.workloads.tiny(0), n_slots=4, parts=8)
-        >>> job = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], episode.jobs)
-        >>> prices, room = jnp.ones((4, 2, 2)), jnp.broadcast_to(episode.capacity, (4, 2, 2))
-        >>> table = slot_table(prices, room, job, hull_points=8)
-        >>> table.cost.tolist()[0][:4]
-        [6.0, 6.0, inf, inf]
-        >>> spread_units(table, prices, job, jnp.zeros(4, int)).workers.sum(-1).tolist()
-        [2.0, 2.0, 2.0, 2.0]
     """
     n_slots = len(room)
     shape = n_slots, len(job.crew.workers_across)
@@ -177,10 +165,6 @@ def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
     Returns:
         Best: float[T, Q + 1], inf where it cannot be done.
         choice: int32[T, Q + 1], the j of slot t; the lowest of equal ones.
-
-    Raises:
-        TypeError: If `cost` is concrete and not made of numbers.
-        ValueError: If it has another shape, an entry is negative or NaN, or column 0 is not 0.
 
     Example:
         >>> import jax.numpy as jnp

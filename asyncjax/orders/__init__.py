@@ -59,8 +59,13 @@ from asyncjax.orders.kernels import (
     reorder,
 )
 from asyncjax.orders.order import Order
-from asyncjax.orders.pair_order import pair_balanced
-from asyncjax.orders.pair_rules import kernel_halving, probabilistic
+from asyncjax.orders.pair_order import (
+    coordinated,
+    independent,
+    kernel_halving,
+    pair_balanced,
+    probabilistic,
+)
 from asyncjax.orders.projected import (
     ProjectedOrder,
     coordinated_by_projection,
@@ -74,7 +79,6 @@ from asyncjax.orders.without_gradients import (
     reshuffled,
     shuffled_once,
 )
-from asyncjax.orders.worker_pairs import coordinated, independent
 
 __all__ = [
     "Order",

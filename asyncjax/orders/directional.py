@@ -21,18 +21,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from asyncjax.checks import flag, function_of, whole
+from asyncjax.checks import flag, function_of, shown, whole, within
 from asyncjax.orders.arguments import (
     array,
     check_finite,
     check_rows,
-    check_squared_norm,
     loss_count,
     widened_sum,
 )
-from asyncjax.orders.dense_form import dense_form
-from asyncjax.orders.dense_signs import decided as decided_by_rows
+from asyncjax.orders.dense_signs import decided, dense_form
 from asyncjax.orders.kernels import as_pairs, as_signs
 
 PyTree = Any
@@ -90,13 +89,6 @@ def directional_signs(
         Signs int8[2K], one an example, as (s, -s) for each pair; the mean gradient, a tree like
         `params` in its dtypes; the new running sum.
 
-    Raises:
-        TypeError: If a leaf is not floating, `pairs_per_block` is not a static integer, `losses` is
-            no function of these arguments, or the losses have no forward mode while `forward_mode`
-            is True.
-        ValueError: If the number of losses is odd, shapes or trees do not fit, or a number of
-            `params` or `running_sum` is not finite.
-
     Note:
         A traced NaN or infinity, and one in a gradient, goes on: the running sum is not finite from
         there on, the pairs that follow get (-1, +1), and the mean gradient tells it.
@@ -145,7 +137,7 @@ def directional_signs(
     if pairs_per_block is ... and examples is not None:
         dense = dense_form(losses, params, examples)
         if dense is not None:
-            return decided_by_rows(*dense, params, running_sum)
+            return decided(*dense, params, running_sum)
     if pairs_per_block is not None:
         pairs = _PAIRS if pairs_per_block is ... else whole("pairs_per_block", pairs_per_block)
         block = min(block, pairs)
@@ -178,11 +170,6 @@ def projected_signs(
     Returns:
         Signs int8[2K] as (s, -s) for each pair; a tie gives (+1, -1).
 
-    Raises:
-        TypeError: If an argument is not real, or `rank_one` is neither True nor False.
-        ValueError: If `projections` is no vector of even length, `squared_norm` no single number of
-            at least 0, or one is not finite. Traced, a NaN gives (-1, +1).
-
     Example:
         >>> projected_signs(jnp.array([3.0, 0.0, 3.0, 0.0]), 2.0).tolist()
         [-1, 1, 1, -1]
@@ -195,7 +182,8 @@ def projected_signs(
             f"projections must be a vector of even length 2K, got shape {projections.shape}"
         )
     check_finite("projections", projections)
-    check_squared_norm(squared_norm)
+    if np.ndim(within("squared_norm", squared_norm, least=0)):
+        raise ValueError(f"squared_norm must be one number, got {shown(squared_norm)}")
     projections = projections.astype(jnp.promote_types(projections.dtype, jnp.float32))
     signs = along_running_sum(projections[0::2] - projections[1::2], squared_norm, rank_one)
     return as_pairs(signs)
@@ -207,10 +195,6 @@ def along_running_sum(
     """Decides differences from their inner products with r; see `projected_signs`.
 
     `inner` float[K]; `squared_norm` float[]; returns int8[K].
-
-    Example:
-        >>> along_running_sum(jnp.array([3.0, 3.0]), 2.0, True).tolist()
-        [-1, 1]
     """
     if not rank_one or inner.shape[0] < 2:
         return as_signs(inner <= 0)
@@ -231,10 +215,6 @@ def squared_norm(tree: PyTree) -> jax.Array:
     """The sum of the squares of all entries of a tree.
 
     Returns float[].
-
-    Example:
-        >>> float(squared_norm({"w": jnp.array([3.0, 4.0])}))
-        25.0
     """
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda leaf: jnp.sum(leaf * leaf), tree))
 
@@ -252,13 +232,7 @@ def _check_losses(losses: Losses, params: PyTree, examples: PyTree | None) -> in
 
 
 def passes_of(losses: Losses, params: PyTree, forward_mode: bool) -> tuple[jax.Array, Passes]:
-    """Takes losses and their Jacobian; both of its directions share the pass that made the losses.
-
-    Example:
-        >>> values, passes = passes_of(lambda x: x**2, jnp.array([1.0, 3.0]), True)
-        >>> passes.project(jnp.array([1.0, 0.5])).tolist(), passes.pull(jnp.ones(2)).tolist()
-        ([2.0, 3.0], [2.0, 6.0])
-    """
+    """Takes losses and their Jacobian; both directions share the pass of the losses."""
 
     def tangents(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf, like: leaf.astype(jnp.result_type(like)), tree, params)
@@ -286,11 +260,6 @@ def pull_both(passes: Passes, first: jax.Array, second: jax.Array) -> tuple[PyTr
     """Pulls two cotangents back, in one pass where that is faster.
 
     `first` float[B]; `second` float[B].
-
-    Example:
-        >>> _, passes = passes_of(lambda x: x**2, jnp.array([1.0, 3.0]), True)
-        >>> [tree.tolist() for tree in pull_both(passes, jnp.ones(2), jnp.array([1.0, -1.0]))]
-        [[2.0, 6.0], [2.0, -6.0]]
     """
     shapes = jax.eval_shape(passes.pull, first)
     if sum(leaf.size for leaf in jax.tree.leaves(shapes)) > _MERGED_BELOW:

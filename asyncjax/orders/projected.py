@@ -6,8 +6,7 @@ r"""Orders by pairs that never see a gradient of an example: signs come from pro
 
 One worker: PairBalance with `directional_signs` or `dense_signs`. Several: CD-GraB (Cooper et al.
 2023, arXiv 2302.00845) in a stale form, in which all pairs of a time step are decided from one
-common r; what travels is one more all-reduce (the change of r), m numbers and perhaps m sketches.
-Memory O(P).
+common r; what travels is one more all-reduce (the change of r) and m numbers. Memory O(P).
 """
 
 from __future__ import annotations
@@ -20,20 +19,18 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import flag, function_of, one_key, shown, whole
+from asyncjax.checks import flag, function_of, shown, whole
 from asyncjax.orders.arguments import (
     array,
-    check_finite,
     check_like,
     check_positions,
     check_signs,
-    check_squared_norm,
     check_state,
     check_tree,
 )
 from asyncjax.orders.directional import along_running_sum, squared_norm
 from asyncjax.orders.gradient_order import gradient_order
-from asyncjax.orders.kernels import as_pairs, as_signs, reorder_shard
+from asyncjax.orders.kernels import as_pairs, reorder_shard
 from asyncjax.orders.order import Order
 from asyncjax.orders.shards import LARGEST, random_order, random_orders
 
@@ -115,11 +112,6 @@ def pair_balanced_by_projection(
     Returns:
         A `ProjectedOrder`; permutations int32[n].
 
-    Raises:
-        TypeError: If a number is not a static integer, or a leaf of `like` is not floating.
-        ValueError: If a number is below 1, or `like` has no leaf; in `observe_signs` if shapes,
-            trees, steps or signs do not fit, or the running sum is not finite.
-
     Note:
         With `dense_signs` the order is exactly `pair_balanced`; with `directional_signs` it is
         stale within a block, which fails for gradients with one dominant direction: see there. An
@@ -167,16 +159,10 @@ def coordinated_by_projection(
     Returns:
         A `ProjectedOrder`; permutations int32[m, n], signs int8[m, B] of the same steps for all.
 
-    Raises:
-        TypeError: If a number is not a static integer, or a leaf of `like` is not floating.
-        ValueError: If a number is below 1, or `like` has no leaf; in `observe_signs` if shapes,
-            trees, steps or signs do not fit, or the running sum is not finite.
-
     Note:
         This is not CD-GraB itself, which decides the m pairs one after another with r renewed
         between them (`coordinated`). With m = 8 the loss in quality is small; at m = 64 and
-        gradients of low rank it is as bad as no coordination, unless workers send sketches: see
-        `coordinated_signs`.
+        gradients of low rank half of it is lost: see `coordinated_signs`.
 
     Example:
         >>> projected = coordinated_by_projection(2, 4, jnp.zeros(3))
@@ -192,127 +178,21 @@ def coordinated_by_projection(
     return _projected(n, n_workers, like, pairs_per_block, forward_mode)
 
 
-def coordinated_signs(
-    projections: jax.typing.ArrayLike,
-    squared_norm: jax.typing.ArrayLike,
-    *,
-    sketches: jax.typing.ArrayLike | None = None,
-    rank_one: bool = True,
-) -> jax.Array:
-    r"""Decides the pairs of all workers in one time step from one common running sum.
+def coordinated_signs(projections: jax.Array, squared_norm: jax.Array) -> jax.Array:
+    """Decides the pairs of all workers in one time step from one common running sum.
 
-    .. math:: s_{kj} = +1 \text{ iff } \langle r, z_{kj} \rangle + \Big\langle
-              \sum_{(k', j') < (k, j)} s_{k'j'} S z_{k'j'}, \, S z_{kj} \Big\rangle \le 0
-
-    time k is the outer loop and worker j the inner one. Without sketches the second term is that of
-    the rank-one correction (`projected_signs`), or none.
-
-    Args:
-        projections: float[m, 2K], <r, g> of the examples of m workers.
-        squared_norm: float[], the square of the norm of r; not used with sketches.
-        sketches: float[m, K, k], `count_sketch` of the differences z, one key for all; None for
-            none.
-        rank_one: Without sketches: follow the running sum along r.
-
-    Returns:
-        Signs int8[m, 2K] as (s, -s) for each pair.
-
-    Raises:
-        TypeError: If an argument is not real, or `rank_one` is neither True nor False.
-        ValueError: If shapes do not fit, or a number is not finite, or `squared_norm` is negative.
+    Time is the outer loop and worker the inner one, with the rank-one correction of
+    `projected_signs`. `projections` float[m, 2K], <r, g> of the examples of m workers;
+    `squared_norm` float[], of r; returns int8[m, 2K], (s, -s) for each pair.
 
     Note:
-        Stale: differences within the step are not known but for what the sketch tells. Parallel
-        prefix norm after 10 epochs at m = 64, rank 8 (d = 512): exact 317, stale 1160, rank one
-        826, sketches of 64 numbers 380, of 256 317; independent workers 1234. On Gaussian vectors:
-        exact 279, stale 301, sketches of 64 342, of 256 304. So take k about 4 m where m is large,
-        and never k <= m.
-
-    Example:
-        >>> coordinated_signs(jnp.array([[3.0, 0.0], [3.0, 0.0]]), 2.0).tolist()
-        [[-1, 1], [1, -1]]
-        >>> sketches = jnp.array([[[1.0]], [[2.0]]])
-        >>> coordinated_signs(jnp.zeros((2, 2)), 0.0, sketches=sketches).tolist()
-        [[1, -1], [-1, 1]]
+        Stale. Parallel prefix norm after 10 epochs at m = 64, rank 8 (d = 512): exact 317, here
+        826, independent workers 1234.
     """
-    rank_one, projections = flag("rank_one", rank_one), array("projections", projections)
-    if projections.ndim != 2 or projections.shape[1] % 2:
-        raise ValueError(f"projections must have shape [m, 2K], got {projections.shape}")
-    check_finite("projections", projections)
     projections = projections.astype(jnp.promote_types(projections.dtype, jnp.float32))
     inner = (projections[:, 0::2] - projections[:, 1::2]).T  # [K, m]: time outer, worker inner
-    if sketches is None:
-        check_squared_norm(squared_norm)
-        signs = along_running_sum(inner.reshape(-1), squared_norm, rank_one)
-    else:
-        sketches = array("sketches", sketches)
-        if sketches.ndim != 3 or sketches.shape[:2] != inner.T.shape:
-            raise ValueError(
-                f"sketches must have shape [m, K, k] with [m, K] = {inner.T.shape}, "
-                f"got {sketches.shape}"
-            )
-        check_finite("sketches", sketches)
-        rows = jnp.swapaxes(sketches, 0, 1).reshape(-1, sketches.shape[2]).astype(inner.dtype)
-        signs = _by_sketches(inner.reshape(-1), rows)
+    signs = along_running_sum(inner.reshape(-1), squared_norm, True)
     return as_pairs(signs.reshape(inner.shape).T)
-
-
-def coordinated_shard_signs(
-    projections: jax.Array,
-    squared_norm: jax.Array,
-    axis_name: str,
-    *,
-    sketches: jax.Array | None = None,
-    rank_one: bool = True,
-) -> jax.Array:
-    """Decides for the worker of this device, inside `jax.shard_map`, as `coordinated_signs` does.
-
-    Every device gathers the projections (m numbers a pair) and the sketches and makes all decisions
-    itself. Its own change of the running sum is then to be summed over the devices by
-    `jax.lax.psum`. `projections` float[2K] and `sketches` float[K, k] are of this worker;
-    `axis_name` is the mesh axis of the workers; returns int8[2K].
-
-    Example:
-        >>> auto = (jax.sharding.AxisType.Auto,)
-        >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=auto)
-        >>> spec = jax.sharding.PartitionSpec("workers")
-        >>> def decide(projections):
-        ...     return coordinated_shard_signs(projections, jnp.float32(1.0), "workers")
-        >>> sharded = jax.shard_map(decide, mesh=mesh, in_specs=spec, out_specs=spec)
-        >>> sharded(jnp.array([3.0, 0.0])).tolist()
-        [-1, 1]
-    """
-    everyone = jax.lax.all_gather(projections, axis_name)
-    others = None if sketches is None else jax.lax.all_gather(sketches, axis_name)
-    signs = coordinated_signs(everyone, squared_norm, sketches=others, rank_one=rank_one)
-    return signs[jax.lax.axis_index(axis_name)]
-
-
-def count_sketch(tree: PyTree, key: jax.Array, size: int) -> jax.Array:
-    r"""Sketches a tree by `size` numbers whose inner products are those of the trees on average.
-
-    .. math:: (S z)_b = \sum_{i : h(i) = b} \sigma_i z_i, \qquad
-              \mathbb E \langle S z, S w \rangle = \langle z, w \rangle
-
-    with a random bucket h(i) and a random sign for each entry, both from the key: the same for all
-    workers, a fresh one for every step (Charikar, Chen, Farach-Colton 2002).
-
-    Example:
-        >>> sketch = count_sketch({"w": jnp.array([3.0, 0.0])}, jax.random.key(0), 4)
-        >>> float(jnp.sum(sketch**2))
-        9.0
-    """
-    size, key = whole("size", size), one_key("key", key)
-    check_tree("tree", tree)
-    sketch = jnp.zeros(size)
-    for index, leaf in enumerate(jax.tree.leaves(tree)):
-        values = jnp.ravel(leaf)
-        values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
-        bucket_key, sign_key = jax.random.split(jax.random.fold_in(key, index))
-        buckets = jax.random.randint(bucket_key, values.shape, 0, size, jnp.int32)
-        signs = jax.random.rademacher(sign_key, values.shape, values.dtype)
-        sketch = sketch + jax.ops.segment_sum(signs * values, buckets, num_segments=size)
-    return sketch
 
 
 def _projected(
@@ -391,10 +271,6 @@ def paired(positions: jax.Array, n: int) -> jax.Array:
     """Says for each step whether both steps of its pair lie in 0..n-1.
 
     `positions` int32[B]; returns bool[B].
-
-    Example:
-        >>> paired(jnp.arange(4), 3).tolist()
-        [True, True, False, False]
     """
     return (positions >= 0) & (positions - positions % 2 + 1 < n)
 
@@ -413,15 +289,3 @@ def _decide_gradients(
     change = jnp.einsum("jb,jbd->d", signs.astype(rows.dtype), rows, precision=_HIGHEST)
     signs = signs[:, :n_rows].reshape(gradients.shape[:-1])
     return signs, unravel(total + change)
-
-
-def _by_sketches(inner: jax.Array, sketches: jax.Array) -> jax.Array:
-    """Decides differences whose mutual inner products are those of their sketches."""
-
-    def decide(total: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        product, sketch = row
-        is_plus = product + jnp.dot(total, sketch, precision=_HIGHEST) <= 0
-        return jnp.where(is_plus, total + sketch, total - sketch), is_plus
-
-    _, is_plus = jax.lax.scan(decide, jnp.zeros_like(sketches[0]), (inner, sketches))
-    return as_signs(is_plus)

@@ -52,10 +52,6 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
     Returns:
         An `Order` that ignores gradients of any size.
 
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m.
-
     Example:
         >>> order = reshuffled(8)
         >>> state = order.init(jax.random.key(0))
@@ -75,10 +71,6 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
 
     Returns:
         An `Order` that ignores gradients of any size; its state is the order itself.
-
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m.
 
     Example:
         >>> order = shuffled_once(8)
@@ -100,10 +92,6 @@ def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
 
     Returns:
         An `Order` that ignores gradients of any size.
-
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m.
 
     Example:
         >>> order = flip_flop(8)
@@ -137,10 +125,6 @@ def block_reshuffled(
 
     Returns:
         An `Order` that ignores gradients of any size.
-
-    Raises:
-        TypeError: If a number is not a static integer, or `paired` neither True nor False.
-        ValueError: If a number is below 1, or `n` has another length than m.
 
     Note:
         Of the paper only the abstract was to be had, which names block reshuffling and paired
@@ -178,11 +162,6 @@ def length_balanced(lengths: Sequence[float], batch: int) -> Order:
     Returns:
         An `Order` for one worker that ignores gradients of any size.
 
-    Raises:
-        TypeError: If `lengths` is not made of numbers, or `batch` not a static integer.
-        ValueError: If a length is not positive and finite, `lengths` is empty or has more than one
-            axis, or `batch` is out of range.
-
     Example:
         >>> order = length_balanced([1, 1, 1, 5, 5, 5], 2)
         >>> visits = order.permutation(order.init(jax.random.key(0)))
@@ -219,12 +198,6 @@ def herded(vectors: jax.typing.ArrayLike) -> Order:
 
     Returns:
         An `Order` that ignores the key and the gradients; its state is the order itself.
-
-    Raises:
-        TypeError: If the vectors are not real.
-        ValueError: If they are no matrix with at least one row, hold NaN or infinity, or are so
-            long that their squares overflow. If they are traced, such examples keep their places in
-            what is left of the sequence: the order is a permutation whatever the vectors are.
 
     Example:
         >>> order = herded(jnp.array([[1.0], [2.0], [-2.0], [-1.0]]))
@@ -313,12 +286,7 @@ def _same(init: Draw, shape: tuple[int, ...], **sizes: Any) -> Order:
 
 
 def _blocks(order: jax.Array, key: jax.Array, block: int) -> jax.Array:
-    """Brings the examples of a random order together by blocks, these in a random order.
-
-    Example:
-        >>> (_blocks(jnp.array([3, 0, -1]), jax.random.key(0), 2) // 2).tolist()
-        [0, 1, -1]
-    """
+    """Brings the examples of a random order together by blocks, these in a random order."""
     n = len(order)
     rank = jax.random.permutation(key, -(-n // block)).astype(jnp.int32)
     place = jnp.where(order < 0, n, rank[jnp.maximum(order, 0) // block])

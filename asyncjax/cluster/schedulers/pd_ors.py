@@ -134,11 +134,6 @@ def pd_ors(
     Returns:
         The schedule, NumPy arrays; valid by `check`.
 
-    Raises:
-        TypeError: If an argument is of another kind.
-        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range,
-            the tables would be too large, or `key` is missing.
-
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
         from all jobs. In single precision demands are told apart down to 1e-4 of a unit; finer
@@ -201,11 +196,6 @@ def choose_floor(
 
     Returns:
         The floor for `pd_ors(low=...)`, and what each floor earned.
-
-    Raises:
-        TypeError: If `past` is no sequence of pairs, or another argument of another kind.
-        ValueError: If there are no workloads, a floor is not positive, or there are 100 000
-            replays or more.
 
     Example:
         >>> from asyncjax import cluster

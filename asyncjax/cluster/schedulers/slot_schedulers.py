@@ -46,10 +46,6 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None =
     Returns:
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
-    Raises:
-        ValueError: If `workers` is not one whole number of at least 1 for each job, or it is None
-            where a job does not say what it asks for.
-
     Note:
         It is the one scheduler here that goes by what was asked for: a job never runs with fewer
         workers, nor with more than its batch. All others choose the numbers themselves.

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import orders
+from asyncjax.orders.kernels import gram_signs
 from tests.oracles import orders as oracle
 from tests.orders.shared import all_orders, from_identity, gaussian
 
@@ -166,3 +167,18 @@ def test_kernels_work_under_vmap():
     for j in range(3):
         expected, _ = oracle.balance(vectors[j])
         assert made[j].tolist() == oracle.reorder(range(20), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 5, 16, 130])
+def test_a_gram_matrix_decides_as_the_vectors_do(count):
+    vectors, start = gaussian(count, 24, seed=count), gaussian(24, seed=1)
+    gram, inner = jnp.asarray(vectors @ vectors.T), jnp.asarray(vectors @ start)
+    wanted, _ = orders.balance_signs(vectors, start)
+    np.testing.assert_array_equal(gram_signs(gram, inner), wanted)
+    assert gram_signs(gram, inner).dtype == jnp.int8
+
+
+def test_ties_of_a_gram_matrix_give_plus():
+    assert gram_signs(jnp.zeros((3, 3)), jnp.zeros(3)).tolist() == [1, 1, 1]
+    assert gram_signs(jnp.zeros((0, 0)), jnp.zeros(0)).shape == (0,)

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.orders.dense_form import dense_form
-from asyncjax.orders.dense_signs import dense_layers
+from asyncjax.orders.dense_signs import dense_form, dense_layers
 
 B = 6
 X = jax.random.normal(jax.random.key(1), (B, 3))
