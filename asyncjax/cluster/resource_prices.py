@@ -75,9 +75,6 @@ class Episode(NamedTuple):
 def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     """Computes prices from the load.
 
-    Formula: `L (U / L)^(load / C)`, as `exp(log L + (load / C) (log max(U, L) - log L))`, since
-    `U / L` overflows in single precision.
-
     Args:
         load: float[..., H, R], units in use.
         capacity: float[H, R], units there are; where it is 0, load / C counts as 0.
@@ -111,17 +108,12 @@ def price_bounds(
 ) -> PriceBounds:
     """Computes the bounds of prices from all jobs, on the host, in double precision.
 
-    Formula: `U = max u(D) / (smallest demand)`, `L = min u(T - a) / (2 mu ceil(V rho) dem)`.
-
     Args:
         jobs: The jobs, all of them: the bounds look ahead, decisions do not.
         machines: The machines.
         n_slots: T, number of slots.
         delays: float[N], the delays at which L values the jobs; None for `T - arrival`, the end of
             time. `np.minimum(best_delays(jobs), n_slots - jobs.arrival)` gives a much higher L.
-
-    Returns:
-        The bounds.
 
     Note:
         U values a job at its best delay D_i in slots, although it could complete after D_i - 1: it

@@ -26,9 +26,7 @@ the first. A float of at least 0 orders like its bits read as an integer. So the
 taken is found by halving an interval of integers, 31 times in single and 63 times in double
 precision: exact, without a sort or a gather.
 
-Every function is pure and meant for `jit` and `vmap`, where nothing is looked at. Where a person
-calls with numbers, what is not made of numbers is a TypeError, what is out of range or of a shape
-that does not fit a ValueError.
+Every function is pure and meant for `jit` and `vmap`, where nothing is looked at.
 """
 
 from __future__ import annotations
@@ -145,10 +143,6 @@ def slot_cost(
             whole points, and this is at least the most workers that fit on any, up to 65 536;
             static.
 
-    Returns:
-        Cost and units. The cost is NaN if `hull_points` is too small or a hull has more than 13
-        pieces.
-
     Note:
         All tolerances are relative to the costs, since prices of one slot span 25 decades.
 
@@ -183,14 +177,6 @@ def inside_cost(
     """Finds the cheapest machine that holds all units of a job; exact, pure, for `jit` and `vmap`.
 
     Formula: `min over h of price_h . (alpha W + beta S)` where that fits.
-
-    Args:
-        price, room, worker, server: As in `slot_cost`.
-        n_workers: W, from the rate inside a machine.
-        n_servers: S.
-
-    Returns:
-        Cost and machine.
 
     Example:
         >>> import jax.numpy as jnp

@@ -234,9 +234,6 @@ def round_slot(
         n_workers: W, how many workers there must be.
         n_servers: S, how many servers.
 
-    Returns:
-        Exactly W workers and S servers, if feasible.
-
     Note:
         The paper rounds at random; this is our default, and the repair of the random draws.
 

@@ -17,8 +17,7 @@ is cut into Q parts: amount q = 1..Q is q V / Q samples, for which
 
 workers and servers are needed. With k times as many servers as the job's own number, gamma becomes
 gamma / k, and rho falls too. All in double precision on the host: V rho reaches 1e5, and a ceiling
-flips in single precision. Every function refuses with a TypeError what is no number or no Jobs, and
-with a ValueError what makes no sense or does not fit.
+flips in single precision.
 """
 
 from __future__ import annotations
@@ -61,11 +60,6 @@ class Crew(NamedTuple):
 def sample_times(jobs: Jobs) -> SampleTimes:
     """Computes rho, the slots a sample costs one worker, inside one machine and across machines.
 
-    Formula: `rho = tau + gamma 2 g / (b F)`.
-
-    Args:
-        jobs: The jobs, on the host.
-
     Returns:
         Two float64[N], slots.
 
@@ -90,12 +84,9 @@ def nominal_times(jobs: Jobs) -> SampleTimes:
 def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
     """Computes the samples that units really train in a slot.
 
-    Formula: `W / (tau + (W/S) 2 g / (b F))`, with W and S the sums over machines.
-
     Args:
         workers: int[N, ..., H], workers of each job on each machine.
         servers: int[N, ..., H], servers.
-        jobs: The N jobs.
 
     Returns:
         float64[N, ...], samples.
@@ -137,10 +128,7 @@ def trained(workers: np.ndarray, servers: np.ndarray, jobs: Jobs) -> np.ndarray:
 def crew(jobs: Jobs, *, parts: int) -> Crew:
     """Computes the units for each of `parts` equal parts of every job.
 
-    Formula: `W = ceil(q V rho / Q - 1e-9)`, `S = ceil(W / gamma - 1e-9)`, at most 2^31 - 1.
-
     Args:
-        jobs: The jobs.
         parts: Q, into how many parts a job is cut, at most 10 000.
 
     Returns:
@@ -173,9 +161,6 @@ def best_delays(jobs: Jobs) -> np.ndarray:
     """Computes how many slots each job takes with as many workers as it may have, on one machine.
 
     Formula: `D = ceil((V / F) rho_inside)`.
-
-    Args:
-        jobs: The jobs.
 
     Returns:
         float64[N], slots.

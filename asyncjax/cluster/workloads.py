@@ -29,8 +29,7 @@ were not checked against a page of it; where the other presets differ, that was 
 | its steepness | of 10, 55, 35 % of the jobs: 0, 0.01 to 1, 4 to 6 | |
 
 All numbers are a hash of the seed and a counter (`unit`), so that they stay the same for ever:
-streams of random generators change between versions. Keys are for simulation. What is no integer is
-a TypeError, a number out of range a ValueError.
+streams of random generators change between versions. Keys are for simulation.
 
 Note:
     `ranges` is over-full: about a quarter of its jobs can finish at all, so a range or the length
@@ -86,9 +85,6 @@ def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 
         n_slots: Slots in which they arrive, at most 2^20.
         n_machines: How many machines, all alike, at most a million.
 
-    Returns:
-        Jobs and machines.
-
     Example:
         >>> from asyncjax import cluster
         >>> cluster.workloads.ranges(0).machines.capacity[0].tolist()
@@ -102,12 +98,6 @@ def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int 
 
     Formula: `samples = floor(real(1, 8) F / rho_across)`.
 
-    Args:
-        seed, n_jobs, n_slots, n_machines: As in `ranges`.
-
-    Returns:
-        Jobs and machines.
-
     Example:
         >>> from asyncjax import cluster
         >>> cluster.workloads.balanced(0).jobs.batch[:3].tolist()
@@ -119,12 +109,6 @@ def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int 
 def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
     """Makes jobs with batches of 4 to 16 and links a tenth as fast: communication decides.
 
-    Args:
-        seed, n_jobs, n_slots, n_machines: As in `ranges`.
-
-    Returns:
-        Jobs and machines.
-
     Example:
         >>> from asyncjax import cluster
         >>> cluster.workloads.local(0).jobs.batch[:3].tolist()
@@ -135,12 +119,6 @@ def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 1
 
 def tiny(seed: int) -> Workload:
     """Makes four jobs for four slots and two machines, small enough for an exact optimum.
-
-    Args:
-        seed: Any integer.
-
-    Returns:
-        Jobs and machines.
 
     Example:
         >>> from asyncjax import cluster
@@ -179,10 +157,6 @@ def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
     """Draws how many workers a job asks for where the rule leaves that to its owner.
 
     Formula: `min(whole(u, 1, 30), F)`.
-
-    Args:
-        seed: Any integer.
-        jobs: The jobs.
 
     Returns:
         int64[N].

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster import recorded_jobs
 
 REAL = Path(__file__).parents[3] / "shared" / "traces"
 
@@ -107,31 +106,6 @@ def test_the_other_real_tables():
     table = cluster.read_pollux(real("pollux_workload1.csv"))
     assert len(table.submit) == 160
     assert len(set(table.label)) == 6
-    arrival = recorded_jobs.read_arrivals(real("google_arrivals.csv"))
-    assert (np.diff(arrival) >= 0).all()
-    assert (arrival == 1).sum() == 22
-    many = recorded_jobs.read_arrivals(real("google_arrivals.csv"), jobs="jobs_peak10")
-    assert len(many) > 5 * len(arrival)
-
-
-def test_the_real_models():
-    profiles = recorded_jobs.read_profiles(real("ps_model_profiles.csv"))
-    assert len(profiles.model) == 8
-    np.testing.assert_allclose(profiles.compute[0], 0.449)
-    assert profiles.worker[profiles.model.index("cnn-text")].tolist() == [0, 2]
-    ratio = profiles.inside / profiles.across
-    assert 0.6 < ratio.min() < 1 < np.median(ratio) < 3 < ratio.max() < 8
-    arrival = recorded_jobs.read_arrivals(real("google_arrivals.csv"))[:20]
-    jobs = recorded_jobs.profiled_workload(profiles, arrival, seed=1)
-    again = recorded_jobs.profiled_workload(profiles, arrival, seed=1)
-    np.testing.assert_array_equal(jobs.samples, again.samples)
-    slots = jobs.samples * cluster.sample_times(jobs).across / jobs.batch
-    assert (slots <= 8).all()
-    n_slots = int(arrival.max()) + 4
-    machines = cluster.Machines(np.tile([8.0, 64.0], (4, 1)))
-    schedule = cluster.drf(jobs, machines, n_slots=n_slots)
-    assert cluster.check(schedule, jobs, machines) == []
-    assert (cluster.completion(schedule, jobs) >= 0).any()
 
 
 def test_tasks_of_alibaba(write):

@@ -184,8 +184,6 @@ def choose_floor(
 ) -> FloorChoice:
     """Replays past workloads under many price floors and chooses the best.
 
-    Formula: `argmax over L of mean over past workloads of their total utility under PD-ORS`.
-
     Args:
         past: Workloads of one shape, `(jobs, machines)` each.
         n_slots: T.
@@ -193,9 +191,6 @@ def choose_floor(
         parts, hull, inside: As in `pd_ors`.
         together: Episodes in one `vmap`; None for at most 64.
         servers: As in `pd_ors`.
-
-    Returns:
-        The floor for `pd_ors(low=...)`, and what each floor earned.
 
     Example:
         >>> from asyncjax import cluster

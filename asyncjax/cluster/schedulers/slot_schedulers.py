@@ -1,8 +1,9 @@
 """Schedulers without prices, which divide the machines anew in every slot: rivals of PD-ORS.
 
-All are reconstructions: the adaptation to workers and servers is our own. Each raises a TypeError
-if an argument is of another kind, and a ValueError if jobs and machines make no sense or do not
-fit, or another argument is out of range.
+All are reconstructions: the adaptation to workers and servers is our own. In their schedules
+`admitted` are the jobs that got units, and `payoff` is 0. Only `fifo` goes by the workers that jobs
+ask for (`jobs.asked`), never fewer, nor more than the batch; the others ignore that and the utility
+of jobs by design, and choose the numbers themselves.
 """
 
 from __future__ import annotations
@@ -43,13 +44,6 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None =
             the GPUs of their table. For others `workloads.fixed_workers` draws some. The result
             depends wholly on it.
 
-    Returns:
-        The schedule; `admitted` are the jobs that got units, `payoff` is 0.
-
-    Note:
-        It is the one scheduler here that goes by what was asked for: a job never runs with fewer
-        workers, nor with more than its batch. All others choose the numbers themselves.
-
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -86,15 +80,6 @@ def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
     Formula: repeat: one worker, with a server if needed, to the job with the smallest dominant
     share (lowest index on ties) that has fewer than F workers and for which there is room. The
     share is `max over r of what it holds of r / what all machines have of r`.
-
-    Args:
-        jobs, machines, n_slots: As in `fifo`.
-
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
 
     Example:
         >>> from asyncjax import cluster
@@ -136,15 +121,8 @@ def dorm(
     `(1 - slack) / (arrived and unfinished)`.
 
     Args:
-        jobs, machines, n_slots: As in `fifo`.
         resize: Share of the running jobs that may be adjusted at once, from 0 to 1.
         slack: By how much of a fair share the first phase stays below it, from 0 to 1.
-
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
 
     Example:
         >>> from asyncjax import cluster
@@ -207,17 +185,9 @@ def least_attained(
     takes its workers, if they fit, before the next.
 
     Args:
-        jobs, machines, n_slots: As in `fifo`.
         thresholds: Ends of the queues, worker-slots, rising; none for order of arrival.
         workers: int[N], what each job asks for, all or nothing, such as `jobs.asked` of recorded
             ones; None to let each grow, up to its batch, as far as there is room.
-
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        The paper's jobs run with the GPUs they ask for; here they are elastic unless `workers` is
-        given, so `jobs.asked` is ignored by default; work left and utility are by design.
 
     Example:
         >>> from asyncjax import cluster
@@ -286,18 +256,13 @@ def marginal_goodput(
     `W / (tau + (W/S) 2 g / (b F))` as if it were spread over machines.
 
     Args:
-        jobs, machines, n_slots: As in `fifo`.
         gain: What a step is worth, `(slots before, slots after) -> float`: `speed_gained`, which
             finishes short jobs first and does far better where not all can finish; `time_saved`,
             the rule of Optimus, which measures rates where we know them; or another.
 
-    Returns:
-        The schedule, as `fifo`.
-
     Note:
-        It knows the work that is left of every job; their utility and what they ask for
-        (`jobs.asked`) are ignored by design. Since it divides anew in every slot, where rules of
-        admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
+        It knows the work that is left of every job. Since it divides anew in every slot, where
+        rules of admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
 
     Example:
         >>> from asyncjax import cluster
