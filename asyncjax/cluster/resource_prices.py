@@ -90,9 +90,6 @@ def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike)
         >>> load = jnp.array([[0.0, 2.0], [1.0, 4.0]])
         >>> cluster.price(load, jnp.full((2, 2), 4.0), 0.01, jnp.array([1.0, 100.0])).round(4)
         Array([[1.00e-02, 1.00e+00], [3.16e-02, 1.00e+02]], dtype=float32)
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917: exponential price function.
     """
     for name, value in (("load", load), ("capacity", capacity), ("high", high)):
         within(name, value, least=0)
@@ -126,9 +123,6 @@ def price_bounds(
         >>> bounds = cluster.price_bounds(jobs, machines, n_slots=20)
         >>> bounds.high.round(3).tolist(), round(bounds.spread, 3)
         ([80.274, 80.274, 34.292, 19.804], 987.993)
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917.
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
     if delays is None:
@@ -172,13 +166,6 @@ def prepare(
     Note:
         `low` is raised to 1e-24, which single precision can still multiply; literal bounds are
         often far below, where they make no difference to utility.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(0)
-        >>> episode = prepare(jobs, machines, n_slots=4, parts=8, high=50.0)
-        >>> episode.high, episode.jobs.crew.workers_across.shape
-        (array([50., 50.], dtype=float32), (4, 8))
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
     factors = host_floats("servers", servers)

@@ -128,9 +128,7 @@ def slot_cost(
     *,
     hull_points: int = 0,
 ) -> SlotCost:
-    """Places the units of a job over machines at least cost; pure, for `jit` and `vmap`.
-
-    Formula: `min sum_h cw_h w_h + cs_h s_h` under room and coverage, see the head of this file.
+    """Places the units of a job over machines at least cost, as the head of this file says.
 
     Args:
         price: float[H, R], at least 0.
@@ -154,9 +152,6 @@ def slot_cost(
         >>> plain = cluster.slot_cost(price, room, worker, server, 3, 2)
         >>> plain.cost.round(4).item(), plain.workers.tolist(), plain.servers.tolist()
         (20.0, [1.75, 1.25], [2.0, 0.0])
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917: the external case; the solver is our own.
     """
     price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
     hull_points = whole("hull_points", hull_points, 0, _MOST_POINTS)
@@ -174,9 +169,7 @@ def slot_cost(
 def inside_cost(
     price: Array, room: Array, worker: Array, server: Array, n_workers: Array, n_servers: Array
 ) -> InsideCost:
-    """Finds the cheapest machine that holds all units of a job; exact, pure, for `jit` and `vmap`.
-
-    Formula: `min over h of price_h . (alpha W + beta S)` where that fits.
+    """Finds the cheapest machine that holds all units of a job; exact.
 
     Example:
         >>> import jax.numpy as jnp

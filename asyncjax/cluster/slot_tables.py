@@ -156,8 +156,6 @@ def _spread(prices: Array, holds: Pieces, job: JobRow) -> Ends:
 def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
     """Finds the least cost of training q parts of a job by the end of slot t; pure, safe with inf.
 
-    Formula: `best[t, q] = min over j of cost[t, j] + best[t - 1, q - j]`.
-
     Args:
         cost: float[T, Q + 1], cost of training j parts in slot t; column 0 is 0, inf where that
             cannot be done.

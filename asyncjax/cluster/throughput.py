@@ -62,18 +62,12 @@ def sample_times(jobs: Jobs) -> SampleTimes:
 
     Returns:
         Two float64[N], slots.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, _ = cluster.workloads.balanced(0)
-        >>> float(cluster.sample_times(jobs).across[0])
-        2.92822830661...e-05
     """
     return nominal_times(checked_jobs(jobs))
 
 
 def nominal_times(jobs: Jobs) -> SampleTimes:
-    """Computes what `sample_times` does, of jobs that are known to make sense."""
+    """Computes what `sample_times` does, of checked jobs."""
     inside, across = (
         jobs.compute + jobs.workers_per_server * 2 * jobs.gradient / (rate * jobs.batch)
         for rate in (jobs.link_inside, jobs.link_across)

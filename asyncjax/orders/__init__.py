@@ -49,7 +49,6 @@ Example:
 """
 
 from asyncjax.orders.dense_signs import dense_layers, dense_signs
-from asyncjax.orders.directional import directional_signs, projected_signs
 from asyncjax.orders.grab import grab, recursive
 from asyncjax.orders.kernels import (
     PrefixNorms,
@@ -69,7 +68,9 @@ from asyncjax.orders.pair_order import (
 from asyncjax.orders.projected import (
     ProjectedOrder,
     coordinated_by_projection,
+    directional_signs,
     pair_balanced_by_projection,
+    projected_signs,
 )
 from asyncjax.orders.without_gradients import (
     block_reshuffled,

@@ -44,11 +44,8 @@ class GrabState(NamedTuple):
 def grab(n: int, dim: int) -> Order:
     """Orders the next epoch by balancing the centred gradients of this one.
 
-    s_t = +1 if <r, g_t - mu> <= 0 else -1; `reorder` places the examples by their signs.
-
     Args:
-        n: Number of examples.
-        dim: Length d of a gradient (ravelled).
+        n, dim: Number of examples, and length d of a gradient (ravelled).
 
     Returns:
         An `Order`; it keeps 3 vectors of length d, in float32 (float64 where JAX runs in double
@@ -70,10 +67,6 @@ def grab(n: int, dim: int) -> Order:
         True
         >>> state.mean_gradient.tolist()
         [-0.25]
-
-    Reference:
-        Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random
-        Reshuffling", arXiv 2205.10733.
     """
     n, dim = whole("n", n, most=LARGEST), whole("dim", dim)
 
@@ -163,13 +156,8 @@ def recursive(n: int, dim: int, depth: int = 3) -> Order:
     first epochs what `grab` gives after several, and no better orders in the end.
 
     Args:
-        n: Number of examples.
-        dim: Length d of a gradient (ravelled).
+        n, dim: Number of examples, and length d of a gradient (ravelled).
         depth: Levels below the root, 0 to 20; 3 to 5 are useful.
-
-    Returns:
-        An `Order`; it keeps 2^(depth+1) + 1 vectors of length d. The first order is random.
-        Examples that were not seen stay in the middle.
 
     Note:
         A traced gradient with NaN or infinity does here what it does in `grab`, in `running_sums`.

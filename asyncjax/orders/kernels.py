@@ -43,8 +43,6 @@ def balance_signs(
 ) -> tuple[jax.Array, jax.Array]:
     """Chooses a sign for every vector, in sequence.
 
-    s_k = +1 if <r, z_k> <= 0 else -1, r <- r + s_k z_k.
-
     Args:
         vectors: float[K, d], the vectors z_k.
         running_sum: float[d], the sum r so far.
@@ -61,10 +59,6 @@ def balance_signs(
         >>> signs, running_sum = balance_signs(vectors, jnp.zeros(1))
         >>> signs.tolist(), running_sum.tolist()
         ([1, -1, 1, 1, 1], [2.0])
-
-    Reference:
-        Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random
-        Reshuffling", arXiv 2205.10733.
     """
     return _balance(vectors, running_sum, block, "vectors")
 
@@ -75,16 +69,13 @@ def pair_signs(
     """Chooses opposite signs for the two examples of every pair.
 
     The rule of `balance_signs` on the differences z_k = v_{2k} - v_{2k+1}: example 2k gets s_k and
-    example 2k+1 gets -s_k. `reorder` then puts pair k at places k and n - 1 - k.
+    example 2k+1 gets -s_k; for an odd last example append 0. `reorder` then puts pair k at places k
+    and n - 1 - k.
 
     Args:
         differences: float[K, d].
         running_sum: float[d], the sum r so far.
         block: As in `balance_signs`.
-
-    Returns:
-        Signs int8[2K], one an example, and the running sum float[d]. For an odd last example append
-        0.
 
     Example:
         >>> signs, _ = pair_signs(jnp.array([[3.0], [1.0]]), jnp.zeros(1))
@@ -92,8 +83,7 @@ def pair_signs(
         [1, -1, -1, 1]
 
     Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845.
+        Cooper et al. 2023, arXiv 2302.00845.
     """
     signs, running_sum = _balance(differences, running_sum, block, "differences")
     return as_pairs(signs), running_sum
@@ -213,10 +203,6 @@ def reorder(order: jax.typing.ArrayLike, signs: jax.typing.ArrayLike) -> jax.Arr
     Example:
         >>> reorder(jnp.array([4, 3, 2, 1, 0]), jnp.array([-1, 1, 0, -1, 1])).tolist()
         [3, 0, 2, 1, 4]
-
-    Reference:
-        Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random
-        Reshuffling", arXiv 2205.10733.
     """
     order, signs = array("order", order, integers=True), array("signs", signs)
     if order.ndim != 1 or signs.shape != order.shape:

@@ -144,10 +144,6 @@ def check_order(order: Order, key: jax.Array | None = None) -> None:
     It is begun, read, turned to its second epoch and read again; what `observe` returns is looked
     at without computing it. An order of this room passes at once.
 
-    Args:
-        order: The order.
-        key: Typed key that it begins with; None for `jax.random.key(0)`.
-
     Example:
         >>> late = Order(
         ...     init=lambda key: jnp.arange(3) + 1,

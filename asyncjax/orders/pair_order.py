@@ -88,13 +88,11 @@ class PairRule:
     signs: Callable[[Any, jax.Array], tuple[Any, jax.Array]] | None = None
 
 
-def _greedy_sign(
-    running_sum: jax.Array, difference: jax.Array, pair: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    return add_signed(running_sum, difference)
-
-
-GREEDY = PairRule(init=lambda key, zero: zero, sign=_greedy_sign, restart=jnp.zeros_like)
+GREEDY = PairRule(
+    init=lambda key, zero: zero,
+    sign=lambda running_sum, difference, pair: add_signed(running_sum, difference),
+    restart=jnp.zeros_like,
+)
 
 
 @cache
@@ -118,8 +116,7 @@ def pair_balanced(n: int, dim: int) -> Order:
     place.
 
     Args:
-        n: Number of examples.
-        dim: Length d of a gradient (ravelled).
+        n, dim: Number of examples, and length d of a gradient (ravelled).
 
     Returns:
         An `Order`; it keeps 2 vectors of length d, in float32 (float64 where JAX runs in double
@@ -138,10 +135,6 @@ def pair_balanced(n: int, dim: int) -> Order:
         >>> state = order.end_epoch(order.observe(state, jnp.arange(4), gradients))
         >>> bool((order.permutation(state) == first[jnp.array([0, 2, 3, 1])]).all())
         True
-
-    Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845.
     """
     return pair_order(GREEDY, n, dim)
 
@@ -324,8 +317,7 @@ def probabilistic(n: int, dim: int, c: float = 0.5) -> Order:
     """Orders the next epoch by a self-balancing walk on the pair differences of this one.
 
     Args:
-        n: Number of examples.
-        dim: Length d of a gradient (ravelled).
+        n, dim: Number of examples, and length d of a gradient (ravelled).
         c: How undecided the walk is. 0 is `pair_balanced`; theory takes 30 log(n d / delta), with
             which orders are no better than random ones. On 1024 Gaussian vectors of length 128 the
             largest prefix norm after 20 epochs is about 72, 81, 103, 130, 160 and 200 for c = 0,
@@ -344,10 +336,6 @@ def probabilistic(n: int, dim: int, c: float = 0.5) -> Order:
         >>> state = order.observe(state, jnp.arange(4), jnp.array([[1.0], [2.0], [5.0], [3.0]]))
         >>> float(state.balance.norm_bound)
         2.0
-
-    Reference:
-        Alweiss, Liu, Sawhney 2021, "Discrepancy Minimization via a Self-Balancing Walk", arXiv
-        2006.14009.
     """
     c = real("c", c, least=0)
     return pair_order(PairRule(_walk_init, partial(_walk_sign, c), _walk_restart), n, dim)
@@ -399,8 +387,7 @@ def kernel_halving(n: int, dim: int, epochs: int, delta: float = 0.5) -> Order:
     """Orders the next epoch by kernel halving of the pair differences of this one.
 
     Args:
-        n: Number of examples.
-        dim: Length d of a gradient (ravelled).
+        n, dim: Number of examples, and length d of a gradient (ravelled).
         epochs: Epochs E of the whole run; more may follow.
         delta: Probability of failure that the thresholds are made for, in (0, 1].
 
@@ -498,10 +485,6 @@ def coordinated(n_workers: int, n: int | Sequence[int], dim: int, *, block: int 
         >>> state = order.observe(state, jnp.arange(4), jnp.ones((2, 4, 1)))
         >>> order.permutation(order.end_epoch(state)).shape
         (2, 4)
-
-    Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845.
     """
     rule = greedy_in_blocks(whole("block", block))
     return worker_pairs(rule, n_workers, n, dim, own_balance=False)
@@ -514,20 +497,6 @@ def independent(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
         n_workers: Number of workers m.
         n: Examples of each worker; or m numbers, one a worker, as in `coordinated`.
         dim: Length d of a gradient (ravelled).
-
-    Returns:
-        An `Order` with the shapes of `coordinated`; it keeps 2 m vectors of length d.
-
-    Example:
-        >>> order = independent(2, 4, 1)
-        >>> state = order.init(jax.random.key(0))
-        >>> state = order.observe(state, jnp.arange(4), jnp.ones((2, 4, 1)))
-        >>> order.permutation(order.end_epoch(state)).shape
-        (2, 4)
-
-    Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845.
     """
     return worker_pairs(GREEDY, n_workers, n, dim, own_balance=True)
 

@@ -49,9 +49,6 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
         n: Number of examples; with workers, of each one, or m numbers, one a worker.
         n_workers: Number of workers m; None for one worker without the leading axis.
 
-    Returns:
-        An `Order` that ignores gradients of any size.
-
     Example:
         >>> order = reshuffled(8)
         >>> state = order.init(jax.random.key(0))
@@ -63,21 +60,7 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
 
 
 def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order:
-    """Visits the examples of all epochs in one random order.
-
-    Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
-
-    Returns:
-        An `Order` that ignores gradients of any size; its state is the order itself.
-
-    Example:
-        >>> order = shuffled_once(8)
-        >>> state = order.init(jax.random.key(0))
-        >>> bool((order.permutation(order.end_epoch(state)) == order.permutation(state)).all())
-        True
-    """
+    """Visits the examples of all epochs in one random order."""
     draw, sizes = _drawn(n, n_workers)
     shape = (sizes["n"],) if n_workers is None else (n_workers, sizes["n"])
     return _same(lambda key: draw(one_key("key", key)), shape, **sizes)
@@ -86,23 +69,12 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
 def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
     """Visits the examples in a random order and in the next epoch in its reverse.
 
-    Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
-
-    Returns:
-        An `Order` that ignores gradients of any size.
-
     Example:
         >>> order = flip_flop(8)
         >>> state = order.init(jax.random.key(0))
         >>> there = order.permutation(state)
         >>> bool((order.permutation(order.end_epoch(state)) == there[::-1]).all())
         True
-
-    Reference:
-        Rajput, Lee, Papailiopoulos 2021, "Permutation-Based SGD: Is Random Optimal?", arXiv
-        2102.09718.
     """
     draw, sizes = _drawn(n, n_workers)
     return _redrawn(draw, there_and_back=True, **sizes)
@@ -118,13 +90,9 @@ def block_reshuffled(
     beginnings of an epoch are, too, more than those of a random order.
 
     Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
+        n, n_workers: As in `reshuffled`.
         block: Examples in a block, at least 1; 1, or n and more, is random reshuffling.
-        n_workers: Number of workers m; None for one worker without the leading axis.
         paired: Whether every second epoch is the one before it in reverse.
-
-    Returns:
-        An `Order` that ignores gradients of any size.
 
     Note:
         Of the paper only the abstract was to be had, which names block reshuffling and paired
@@ -158,9 +126,6 @@ def length_balanced(lengths: Sequence[float], batch: int) -> Order:
     Args:
         lengths: Of each example, such as tokens, float[n], positive.
         batch: Examples in a batch, 1 .. n. What n leaves over, drawn at random, comes last.
-
-    Returns:
-        An `Order` for one worker that ignores gradients of any size.
 
     Example:
         >>> order = length_balanced([1, 1, 1, 5, 5, 5], 2)

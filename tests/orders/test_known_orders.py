@@ -98,12 +98,6 @@ def test_greedy_herding_is_known():
     assert order.permutation(order.init(None)).tolist() == oracle.herded(vectors)
 
 
-def test_centre_balance_reorder_is_known():
-    vectors = gaussian(8, 4)
-    signs, _ = orders.balance_signs(vectors - vectors.mean(axis=0), np.zeros(4, np.float32))
-    assert orders.reorder(np.arange(8), signs).tolist() == digits("03467521")
-
-
 @pytest.mark.parametrize("n", [1, 2, 12])
 def test_pairs_follow_their_twin(n):
     vectors = gaussian(n, 5, seed=n)
@@ -150,17 +144,6 @@ def test_workers_follow_their_twins(counts, block):
     for j, count in enumerate(counts):
         expected = oracle.pair_balanced(shards[j], range(count), 4)
         np.testing.assert_array_equal(made[:, j, oracle.visit_steps(count, max(counts))], expected)
-
-
-def test_coordination_is_pair_balance_of_the_interleaved_stream():
-    _, vectors, expected = SINGLE["coordinated"]
-    m, n, dim = vectors.shape
-    pairs = vectors.reshape(m, n // 2, 2, dim)
-    stream = pairs.transpose(1, 0, 2, 3).reshape(m * n, dim)
-    signs, _ = orders.pair_signs(stream[::2] - stream[1::2], np.zeros(dim))
-    signs = np.asarray(signs).reshape(n // 2, m, 2).transpose(1, 0, 2).reshape(m, n)
-    for j in range(m):
-        assert oracle.reorder(range(n), signs[j]) == digits(expected[0])[j]
 
 
 def uniforms(balance, n_pairs, epoch):

@@ -111,8 +111,6 @@ def pd_ors(
 ) -> Schedule:
     """Schedules jobs one by one, as they arrive, by prices that rise with the load.
 
-    Formula: admit job i if `max over t of u_i(t - a_i) - best[t, Q]` is positive.
-
     Args:
         jobs: The jobs, in order of arrival.
         machines: The machines.
@@ -149,9 +147,6 @@ def pd_ors(
         ([True, False, True, True], [])
         >>> round(cluster.total_utility(schedule, jobs), 2)
         151.51
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917, PD-ORS.
     """
     if whole("draws", draws, 0, _MOST_DRAWS) and key is None:
         raise ValueError(f"key must be given if draws is positive, got draws={draws} and no key")

@@ -81,13 +81,6 @@ def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
     share (lowest index on ties) that has fewer than F workers and for which there is room. The
     share is `max over r of what it holds of r / what all machines have of r`.
 
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.drf(jobs, machines, n_slots=4)
-        >>> round(cluster.total_utility(schedule, jobs), 3)
-        14.668
-
     Reference:
         Ghodsi, Zaharia, Hindman, Konwinski, Shenker and Stoica, "Dominant resource fairness",
         NSDI 2011, Algorithm 1.
@@ -123,13 +116,6 @@ def dorm(
     Args:
         resize: Share of the running jobs that may be adjusted at once, from 0 to 1.
         slack: By how much of a fair share the first phase stays below it, from 0 to 1.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.dorm(jobs, machines, n_slots=4)
-        >>> round(cluster.total_utility(schedule, jobs), 3)
-        14.668
 
     Reference:
         Sun et al., "Towards distributed machine learning in shared clusters: a
@@ -188,13 +174,6 @@ def least_attained(
         thresholds: Ends of the queues, worker-slots, rising; none for order of arrival.
         workers: int[N], what each job asks for, all or nothing, such as `jobs.asked` of recorded
             ones; None to let each grow, up to its batch, as far as there is room.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.least_attained(jobs, machines, n_slots=4, thresholds=[4.0])
-        >>> cluster.check(schedule, jobs, machines)
-        []
 
     Reference:
         Gu, Chowdhury, Shin, Zhu, Jeon, Qian, Liu and Guo, "Tiresias: a GPU cluster manager for
@@ -263,13 +242,6 @@ def marginal_goodput(
     Note:
         It knows the work that is left of every job. Since it divides anew in every slot, where
         rules of admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.marginal_goodput(jobs, machines, n_slots=4, gain=time_saved)
-        >>> cluster.check(schedule, jobs, machines)
-        []
 
     Reference:
         Peng, Bao, Chen, Wu and Guo, "Optimus: an efficient dynamic resource scheduler for deep

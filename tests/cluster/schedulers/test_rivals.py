@@ -136,17 +136,6 @@ def test_fair_shares_are_fair():
 
 
 @pytest.mark.slow
-def test_servers_and_workers_of_oasis_stand_apart():
-    jobs, machines = cluster.workloads.tiny(3)
-    schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
-    assert schedule.workers.any()
-    assert not schedule.workers[..., :1].any()
-    assert not schedule.servers[..., 1:].any()
-    alone = cluster.Machines(machines.capacity[:1])
-    assert not cluster.oasis(jobs, alone, n_slots=4, parts=8).admitted.any()
-
-
-@pytest.mark.slow
 def test_oasis_keeps_nothing_after_the_real_end():
     for seed in (12, 13, 17):  # a job is done before the last slot that the search gave it
         jobs, machines = cluster.workloads.tiny(seed)

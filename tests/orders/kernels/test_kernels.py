@@ -121,13 +121,6 @@ def test_reorder_follows_its_twin(signs, order):
     assert made.tolist() == oracle.reorder(order, signs)
 
 
-def test_pair_signs_and_reorder_are_the_places_of_pairs():
-    vectors = gaussian(9, 8)
-    signs, _ = orders.pair_signs(vectors[0:8:2] - vectors[1:8:2], np.zeros(8))
-    made = orders.reorder(np.arange(9), jnp.append(signs, jnp.int8(0)))
-    np.testing.assert_array_equal(made, oracle.pair_balanced(vectors, range(9), 1)[1])
-
-
 def test_a_reordering_halves_what_is_unbalanced():
     for seed in range(20):
         vectors = gaussian(64, 6, seed=seed)

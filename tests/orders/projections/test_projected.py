@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.orders.directional import directional_signs
 from asyncjax.orders.kernels import prefix_norms
 from asyncjax.orders.projected import (
     coordinated_by_projection,
     coordinated_signs,
+    directional_signs,
     pair_balanced_by_projection,
 )
 from tests.oracles import directional as oracle
