@@ -104,13 +104,6 @@ def job_utility(utility: Any, delay: Any) -> Any:
 
     Returns:
         float[...] of the type of `utility`.
-
-    Example:
-        >>> import numpy as np
-        >>> job_utility(np.array([8.0, 0.0, 3.0]), np.array([0, 9])).tolist()
-        [4.0, 4.0]
-        >>> np.round(job_utility(np.array([8.0, 2.0, 3.0]), np.array([0, 3, 9])), 4).tolist()
-        [7.9802, 4.0, 0.0]
     """
     library = jnp if isinstance(utility, jax.Array) else np
     value, steepness, due = utility[..., 0], utility[..., 1], utility[..., 2]

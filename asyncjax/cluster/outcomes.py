@@ -105,20 +105,15 @@ def total_utility(schedule: Schedule, jobs: Jobs) -> float:
 
 
 def utilisation(schedule: Schedule, jobs: Jobs, machines: Machines) -> np.ndarray:
-    """Computes which share of each resource is in use in each slot.
+    """Computes which share of each resource is in use in each slot, float64[T, R].
 
-    Returns:
-        float64[T, R]; 0 for a resource that no machine has. Slots after a completion count as used.
+    It is 0 for a resource that no machine has; slots after a completion count as used.
     """
     return _shares(*_checked(schedule, jobs, machines))
 
 
 def resources_used(schedule: Schedule, jobs: Jobs) -> np.ndarray:
-    """Adds up what all units take up: the load of every machine.
-
-    Returns:
-        float64[T, H, R].
-    """
+    """Adds up what all units take up: the load of every machine, float64[T, H, R]."""
     return _load(*checked_schedule(schedule, jobs))
 
 
@@ -219,16 +214,8 @@ def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) 
     `rho_t = tau + (W/S) 2 g / (b F)` slots, the exchange included. A gradient of m samples is
     `m rho` of compute time with the fastest slot's rho; worker i < W has the power `rho / rho_t`
     in slot t, the others none. Workers that never stop train what the schedule is counted by.
-
-    Args:
-        schedule, jobs: As in `progress`.
-        job: Which of them.
-        samples: m, samples of a gradient, positive; batch / workers for the job's own batch.
-
-    Returns:
-        A clock with as many workers as the job has in its largest slot; its times are slots, and
-        time 0 is the start of the slot of arrival. After the last scheduled slot no gradient
-        returns.
+    `samples` is m; batch / workers for the job's own batch. Times are slots since the start of that
+    of arrival; after the last scheduled slot no gradient returns.
 
     Example:
         >>> from asyncjax import cluster, traces

@@ -36,17 +36,11 @@ _LEAST_PRICE = 1e-24
 
 
 class PriceBounds(NamedTuple):
-    """Between what prices move.
+    """Between what prices move."""
 
-    Attributes:
-        low: float, L, price of an idle resource, utility a unit and slot.
-        high: float64[R], U, price of a full one; 0 for a resource that nobody asks for.
-        spread: float, mu.
-    """
-
-    low: float
-    high: np.ndarray
-    spread: float
+    low: float  # float, L, price of an idle resource, utility a unit and slot
+    high: np.ndarray  # float64[R], U, price of a full one; 0 for a resource that nobody asks for
+    spread: float  # float, mu
 
 
 class JobRow(NamedTuple):
@@ -106,9 +100,7 @@ def price_bounds(
     """Computes the bounds of prices from all jobs, on the host, in double precision.
 
     Args:
-        jobs: The jobs, all of them: the bounds look ahead, decisions do not.
-        machines: The machines.
-        n_slots: T, number of slots.
+        jobs, machines, n_slots: All jobs (the bounds look ahead, decisions do not), and T.
         delays: float[N], the delays at which L values the jobs; None for `T - arrival`, the end of
             time. `np.minimum(best_delays(jobs), n_slots - jobs.arrival)` gives a much higher L.
 
@@ -116,13 +108,6 @@ def price_bounds(
         U values a job at its best delay D_i in slots, although it could complete after D_i - 1: it
         is a little too low. L is set by the most hopeless job alone: literal values of 1e-30 and
         below are common where some utilities are steep. Both are kept as the method has them.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.balanced(0)
-        >>> bounds = cluster.price_bounds(jobs, machines, n_slots=20)
-        >>> bounds.high.round(3).tolist(), round(bounds.spread, 3)
-        ([80.274, 80.274, 34.292, 19.804], 987.993)
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
     if delays is None:

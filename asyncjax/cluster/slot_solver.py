@@ -58,29 +58,18 @@ class Pieces(NamedTuple):
 
 
 class SlotCost(NamedTuple):
-    """Units of one job in one slot; `slot_cost` makes it.
+    """Units of one job in one slot; `slot_cost` makes it."""
 
-    Attributes:
-        cost: float, inf if the units do not fit.
-        workers: float[H], workers on each machine, with fractions; 0 if they do not fit.
-        servers: float[H], servers.
-    """
-
-    cost: Array
-    workers: Array
-    servers: Array
+    cost: Array  # float, inf if the units do not fit
+    workers: Array  # float[H], workers on each machine, with fractions; 0 if they do not fit
+    servers: Array  # float[H], servers
 
 
 class InsideCost(NamedTuple):
-    """One machine for all units of a job; `inside_cost` makes it.
+    """One machine for all units of a job; `inside_cost` makes it."""
 
-    Attributes:
-        cost: float, inf if they fit on no machine.
-        machine: int32, the cheapest, the lowest index of equal ones.
-    """
-
-    cost: Array
-    machine: Array
+    cost: Array  # float, inf if they fit on no machine
+    machine: Array  # int32, the cheapest, the lowest index of equal ones
 
 
 class Ends(NamedTuple):

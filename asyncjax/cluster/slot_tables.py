@@ -54,17 +54,11 @@ class SlotTable(NamedTuple):
 
 
 class RoundedSlot(NamedTuple):
-    """Whole units of one job in one slot.
+    """Whole units of one job in one slot."""
 
-    Attributes:
-        workers: int32[H], workers on each machine.
-        servers: int32[H], servers.
-        feasible: bool, whether they fit and are as many as was asked for.
-    """
-
-    workers: Array
-    servers: Array
-    feasible: Array
+    workers: Array  # int32[H], workers on each machine
+    servers: Array  # int32[H], servers
+    feasible: Array  # bool, whether they fit and are as many as was asked for
 
 
 class Fractions(NamedTuple):

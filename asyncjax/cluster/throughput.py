@@ -42,19 +42,12 @@ class SampleTimes(NamedTuple):
 
 
 class Crew(NamedTuple):
-    """Units for every job and amount; column `q - 1` is amount `q`.
+    """Units for every job and amount; column `q - 1` is amount `q`."""
 
-    Attributes:
-        workers_across: int32[N, Q], workers if several machines share them.
-        servers_across: int32[N, Q], servers for those.
-        workers_inside: int32[N, Q], workers if one machine holds all.
-        servers_inside: int32[N, Q], servers for those.
-    """
-
-    workers_across: np.ndarray
-    servers_across: np.ndarray
-    workers_inside: np.ndarray
-    servers_inside: np.ndarray
+    workers_across: np.ndarray  # int32[N, Q], workers if several machines share them
+    servers_across: np.ndarray  # int32[N, Q], servers for those
+    workers_inside: np.ndarray  # int32[N, Q], workers if one machine holds all
+    servers_inside: np.ndarray  # int32[N, Q], servers for those
 
 
 def sample_times(jobs: Jobs) -> SampleTimes:
@@ -76,14 +69,9 @@ def nominal_times(jobs: Jobs) -> SampleTimes:
 
 
 def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
-    """Computes the samples that units really train in a slot.
+    """Computes the samples that units really train in a slot, float64[N, ...].
 
-    Args:
-        workers: int[N, ..., H], workers of each job on each machine.
-        servers: int[N, ..., H], servers.
-
-    Returns:
-        float64[N, ...], samples.
+    `workers`, `servers` int[N, ..., H], of each job on each machine.
 
     Example:
         >>> import numpy as np
@@ -120,13 +108,7 @@ def trained(workers: np.ndarray, servers: np.ndarray, jobs: Jobs) -> np.ndarray:
 
 
 def crew(jobs: Jobs, *, parts: int) -> Crew:
-    """Computes the units for each of `parts` equal parts of every job.
-
-    Args:
-        parts: Q, into how many parts a job is cut, at most 10 000.
-
-    Returns:
-        Four int32[N, Q]. Only those with W up to the batch can run.
+    """Computes the units for each of `parts` equal parts of every job, four int32[N, Q].
 
     Example:
         >>> from asyncjax import cluster
@@ -152,20 +134,9 @@ def crew_with(jobs: Jobs, parts: int, factor: float) -> Crew:
 
 
 def best_delays(jobs: Jobs) -> np.ndarray:
-    """Computes how many slots each job takes with as many workers as it may have, on one machine.
+    """Computes the slots of each job with all its workers on one machine, ceil((V / F) rho_inside).
 
-    Formula: `D = ceil((V / F) rho_inside)`.
-
-    Returns:
-        float64[N], slots.
-
-    Note:
-        This counts slots. A job that takes D of them completes D - 1 slots after its arrival.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> cluster.best_delays(cluster.workloads.balanced(0)[0])[:4]
-        array([3., 1., 2., 1.])
+    Returns float64[N]; a job that takes D slots completes D - 1 slots after its arrival.
     """
     jobs = checked_jobs(jobs)
     return np.ceil(jobs.samples / jobs.batch * nominal_times(jobs).inside)

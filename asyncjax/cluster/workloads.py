@@ -186,10 +186,7 @@ def unit(seed: int, field: int, index: Any) -> np.ndarray:
     Formula: `mix(mix(mix(seed + G) + (field + 1) G) + (j + 1) G) >> 11` times `2^-53`, with
     `G = 0x9E3779B97F4A7C15`, modulo 2^64; `mix` is the finalizer of SplitMix64.
 
-    Args:
-        seed: Any integer.
-        field: What the numbers are for, an integer: another one is another stream.
-        index: int[...], which numbers of the stream.
+    `field`, an integer, is the stream, and `index` int[...] says which of its numbers.
 
     Example:
         >>> unit(0, 0, [0, 1, 2])

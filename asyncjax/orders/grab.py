@@ -159,9 +159,6 @@ def recursive(n: int, dim: int, depth: int = 3) -> Order:
         n, dim: Number of examples, and length d of a gradient (ravelled).
         depth: Levels below the root, 0 to 20; 3 to 5 are useful.
 
-    Note:
-        A traced gradient with NaN or infinity does here what it does in `grab`, in `running_sums`.
-
     Example:
         >>> order = recursive(16, 2, depth=1)
         >>> state = order.init(jax.random.key(0))

@@ -232,15 +232,10 @@ def reorder_shard(order: jax.Array, signs: jax.Array, count: jax.Array) -> jax.A
 
 
 class PrefixNorms(NamedTuple):
-    """Largest norms of the centred prefix sums of an order.
+    """Largest norms of the centred prefix sums of an order."""
 
-    Attributes:
-        l2: float[], the largest Euclidean norm.
-        linf: float[], the largest absolute entry.
-    """
-
-    l2: jax.Array
-    linf: jax.Array
+    l2: jax.Array  # float[], the largest Euclidean norm
+    linf: jax.Array  # float[], the largest absolute entry
 
 
 def prefix_norms(vectors: jax.typing.ArrayLike, order: jax.typing.ArrayLike) -> PrefixNorms:

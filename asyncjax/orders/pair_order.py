@@ -70,21 +70,15 @@ class PairState(NamedTuple):
 
 @dataclass(frozen=True)
 class PairRule:
-    """How a sign is chosen.
+    """How a sign is chosen."""
 
-    Attributes:
-        init: From a key and the zero vector of a running sum to the first balance.
-        sign: From the balance, a difference float[d] and the number of the pair to the balance
-            after it and whether the sign is +1. A difference of zeros must leave the balance
-            unchanged.
-        restart: From the balance at the end of an epoch to that of the next.
-        signs: The same for many differences float[K, d] at once: to the balance after them and
-            signs int8[K]; None: one after the other.
-    """
-
+    # From a key and the zero vector of a running sum to the first balance.
     init: Callable[[jax.Array, jax.Array], Any]
+    # From the balance, a difference float[d] and the number of the pair to the next balance and
+    # whether the sign is +1. A difference of zeros must leave the balance unchanged.
     sign: Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array]]
-    restart: Callable[[Any], Any]
+    restart: Callable[[Any], Any]  # from the balance at the end of an epoch to that of the next
+    # Of many differences float[K, d] at once, signs int8[K]; None: one after the other.
     signs: Callable[[Any, jax.Array], tuple[Any, jax.Array]] | None = None
 
 
@@ -391,9 +385,6 @@ def kernel_halving(n: int, dim: int, epochs: int, delta: float = 0.5) -> Order:
         epochs: Epochs E of the whole run; more may follow.
         delta: Probability of failure that the thresholds are made for, in (0, 1].
 
-    Returns:
-        An `Order`; it keeps 2 vectors of length d.
-
     Note:
         The authors' code adds log(1 + 1/e) to L at the start of epoch e >= 1; the sum of these
         terms is the log(e + 1) above. The threshold is made for differences of low rank: on 1024
@@ -494,9 +485,7 @@ def independent(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
     """Orders the examples of m workers, each by `pair_balanced` on its own.
 
     Args:
-        n_workers: Number of workers m.
-        n: Examples of each worker; or m numbers, one a worker, as in `coordinated`.
-        dim: Length d of a gradient (ravelled).
+        n_workers, n, dim: As in `coordinated`.
     """
     return worker_pairs(GREEDY, n_workers, n, dim, own_balance=True)
 

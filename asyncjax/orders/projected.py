@@ -129,10 +129,8 @@ def directional_signs(
         against the same r and overshoot: reshuffling 959, exact 120, but 211 for 8 pairs, 325 for
         16, 1107 for 64; with the rank-one correction 624 for 64. Smaller blocks are the cure.
 
-        *Cost.* About twice the floating-point operations of a plain gradient of a multi-layer
-        perceptron. On two CPU cores (10^5 to 10^6 parameters, batch 32 and 128) one block a batch
-        took 1.5 to 2.2 times a plain step, blocks of 8 pairs 2.3 to 5.1 times, since narrow blocks
-        use a CPU badly, and the exact form of dense networks 1.3 to 2.0 times.
+        *Cost.* About twice the floating-point operations of a plain gradient; benchmarks/README.md
+        has times. Narrow blocks use a CPU badly.
 
         Inner products are taken in the dtype of `params` and at the precision of the losses' own
         matrix products (`jax.default_matmul_precision`).
@@ -180,13 +178,8 @@ def projected_signs(
     .. math:: s_k = +1 \text{ iff } (q_{2k} - q_{2k+1}) \, u_k \le 0, \qquad
               u_{k+1} = u_k + s_k (q_{2k} - q_{2k+1}) / \|r\|^2
 
-    Args:
-        projections: float[2K], q_i = <r, g_i>.
-        squared_norm: float[], the square of the norm of r; 0 switches the correction off.
-        rank_one: False for u_k = 1.
-
-    Returns:
-        Signs int8[2K] as (s, -s) for each pair; a tie gives (+1, -1).
+    `projections` float[2K], q_i = <r, g_i>; `squared_norm` float[], of r, 0 switches the correction
+    off, and so does `rank_one=False`. Returns int8[2K] as (s, -s) for each pair; a tie, (+1, -1).
 
     Example:
         >>> projected_signs(jnp.array([3.0, 0.0, 3.0, 0.0]), 2.0).tolist()
@@ -487,7 +480,7 @@ def coordinated_by_projection(
     Note:
         This is not CD-GraB itself, which decides the m pairs one after another with r renewed
         between them (`coordinated`). With m = 8 the loss in quality is small; at m = 64 and
-        gradients of low rank half of it is lost: see `coordinated_signs`.
+        gradients of low rank half of what it gains is lost: see `coordinated_signs`.
     """
     n, n_workers = whole("n", n, most=LARGEST), whole("n_workers", n_workers)
     return _projected(n, n_workers, like, pairs_per_block, forward_mode)

@@ -31,10 +31,7 @@ LARGEST = 2**31 - 1  # of int32, in which examples and steps are counted
 
 @partial(jax.jit, static_argnames="n")
 def random_order(key: jax.Array, n: int) -> jax.Array:
-    """Draws an order uniformly: `jax.random.permutation(key, n)`.
-
-    Returns int32[n].
-    """
+    """Draws an order int32[n] uniformly: `jax.random.permutation(key, n)`."""
     return jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32))
 
 

@@ -112,9 +112,7 @@ def pd_ors(
     """Schedules jobs one by one, as they arrive, by prices that rise with the load.
 
     Args:
-        jobs: The jobs, in order of arrival.
-        machines: The machines.
-        n_slots: T, number of slots.
+        jobs, machines, n_slots: Jobs in order of arrival, machines, and the number of slots T.
         parts: Q, into how many parts a job is cut.
         hull: Whether the search relaxes to hulls of whole units, or to the linear programme.
         low: L, price of an idle resource; None for the paper's. In effect the threshold of
@@ -128,9 +126,6 @@ def pd_ors(
         servers: Numbers of servers to choose among, float[K], as factors of at least 1 on those
             that a job names: the cheapest is taken for each amount in each slot. The paper has the
             job's own alone.
-
-    Returns:
-        The schedule, NumPy arrays; valid by `check`.
 
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
@@ -177,15 +172,11 @@ def choose_floor(
     together: int | None = None,
     servers: Data = (1.0,),
 ) -> FloorChoice:
-    """Replays past workloads under many price floors and chooses the best.
+    """Replays past workloads of one shape under many price floors and chooses the best.
 
-    Args:
-        past: Workloads of one shape, `(jobs, machines)` each.
-        n_slots: T.
-        lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
-        parts, hull, inside: As in `pd_ors`.
-        together: Episodes in one `vmap`; None for at most 64.
-        servers: As in `pd_ors`.
+    `lows` float[L] are the floors to try; None for half decades from 1e-7 to 1e-2 of the highest
+    price. `together` episodes are played in one `vmap`; None for at most 64. The other arguments
+    are those of `pd_ors`.
 
     Example:
         >>> from asyncjax import cluster

@@ -37,9 +37,7 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None =
     that does not fit blocks those behind it.
 
     Args:
-        jobs: The jobs.
-        machines: The machines.
-        n_slots: T.
+        jobs, machines, n_slots: Jobs in order of arrival, machines, and the number of slots T.
         workers: int[N], what each job asks for; None for `jobs.asked`, which recorded jobs have:
             the GPUs of their table. For others `workloads.fixed_workers` draws some. The result
             depends wholly on it.
@@ -75,15 +73,11 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None =
 
 
 def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
-    """Schedules jobs by dominant resource fairness.
+    """Schedules jobs by dominant resource fairness (Ghodsi et al., NSDI 2011, Algorithm 1).
 
     Formula: repeat: one worker, with a server if needed, to the job with the smallest dominant
     share (lowest index on ties) that has fewer than F workers and for which there is room. The
     share is `max over r of what it holds of r / what all machines have of r`.
-
-    Reference:
-        Ghodsi, Zaharia, Hindman, Konwinski, Shenker and Stoica, "Dominant resource fairness",
-        NSDI 2011, Algorithm 1.
     """
 
     def make_rule(jobs: Jobs, machines: Machines) -> SlotRule:
@@ -118,8 +112,7 @@ def dorm(
         slack: By how much of a fair share the first phase stays below it, from 0 to 1.
 
     Reference:
-        Sun et al., "Towards distributed machine learning in shared clusters: a
-        dynamically-partitioned approach", SMARTCOMP 2017.
+        Sun et al., "Towards distributed machine learning in shared clusters", SMARTCOMP 2017.
     """
     resize = real("resize", resize, least=0, most=1)
     slack = real("slack", slack, least=0, most=1)
@@ -176,8 +169,7 @@ def least_attained(
             ones; None to let each grow, up to its batch, as far as there is room.
 
     Reference:
-        Gu, Chowdhury, Shin, Zhu, Jeon, Qian, Liu and Guo, "Tiresias: a GPU cluster manager for
-        distributed deep learning", NSDI 2019, section 3, discretised two-dimensional LAS.
+        Gu et al., "Tiresias", NSDI 2019, section 3, discretised two-dimensional LAS.
     """
     limits = within("thresholds", host_floats("thresholds", thresholds))
     if limits.ndim != 1 or not (np.diff(limits) > 0).all() or not (limits > 0).all():
@@ -244,8 +236,7 @@ def marginal_goodput(
         rules of admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
 
     Reference:
-        Peng, Bao, Chen, Wu and Guo, "Optimus: an efficient dynamic resource scheduler for deep
-        learning clusters", EuroSys 2018, section 4.1.
+        Peng et al., "Optimus", EuroSys 2018, section 4.1.
     """
     function("gain", gain, "a function (slots before, slots after) -> float")
 
