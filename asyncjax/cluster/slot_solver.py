@@ -131,7 +131,8 @@ def slot_cost(
             static.
 
     Note:
-        All tolerances are relative to the costs, since prices of one slot span 25 decades.
+        The cost is NaN if `hull_points` is too small or a hull has more than 13 pieces. All
+        tolerances are relative to the costs, since prices of one slot span 25 decades.
 
     Example:
         >>> import jax.numpy as jnp

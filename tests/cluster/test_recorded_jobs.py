@@ -70,18 +70,6 @@ def test_a_window_keeps_its_rows():
     assert changed <= {*cluster.MADE_UP, "samples"}
 
 
-def test_a_recorded_job_takes_its_recorded_time():
-    table = cluster.JobTable(np.zeros(1), np.array([7000.0]), np.array([3]), ("",), "hand")
-    jobs = cluster.recorded_workload(table, n_slots=4)
-    # Nominal ratio needs a whole number of servers, else there are more, and it is a little faster.
-    jobs = jobs._replace(workers_per_server=np.array([3.0]))
-    jobs = jobs._replace(samples=3 * (7000 / 3600) / cluster.sample_times(jobs).inside)
-    units = np.zeros((1, 4, 1), np.int32)
-    schedule = cluster.Schedule(units + 3, units + 1, np.ones(1, bool), np.zeros(1))
-    trained = cluster.progress(schedule, jobs)[0]
-    np.testing.assert_allclose(trained[0] * 7000 / 3600, jobs.samples[0], rtol=1e-12)
-
-
 def test_the_real_philly_week():
     table = cluster.read_philly(real("philly_week.csv"))
     assert len(table.submit) == 12476

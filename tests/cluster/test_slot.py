@@ -271,19 +271,6 @@ def test_a_small_static_shape_is_reported(float64, hull):
     assert not solve(room, worker, np.ones(3), 2, cut=True).overflow
 
 
-def test_a_slot_works_under_vmap_and_compiles_once(plain):
-    slots = [random_slot(seed) for seed in range(3)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *slots)
-    together = jax.jit(jax.vmap(cluster.slot_cost))(*stacked)
-    before = None
-    for index, slot in enumerate(slots):
-        alone = plain(*jax.tree.map(np.float32, slot))
-        np.testing.assert_allclose(together.cost[index], alone.cost, rtol=1e-5)
-        np.testing.assert_allclose(together.workers[index], alone.workers, atol=1e-4)
-        before = before or plain._cache_size()
-    assert plain._cache_size() == before
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     keys=st.lists(

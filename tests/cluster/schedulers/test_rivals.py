@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax
 import numpy as np
 import pytest
 
@@ -176,15 +175,3 @@ def test_resizing_none_keeps_all_allocations():
 
     assert changes(few) < changes(many)
     assert cluster.check(many, jobs, machines) == []
-
-
-@pytest.mark.slow
-def test_single_precision_gives_the_same_mean():
-    single, double = [], []
-    for seed in range(6):
-        jobs, machines = cluster.workloads.tiny(seed)
-        for values, double_precision in ((single, False), (double, True)):
-            with jax.enable_x64(double_precision):
-                schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
-            values.append(cluster.total_utility(schedule, jobs))
-    np.testing.assert_allclose(np.mean(single), np.mean(double), rtol=0.02)
