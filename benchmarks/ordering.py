@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.orders.dense_signs import dense_layers, dense_signs
-from asyncjax.orders.directional import directional_signs
 from asyncjax.orders.kernels import reorder
+from asyncjax.orders.projected import directional_signs
 from benchmarks.timing import ratio, seconds, setting
 
 WIDTHS = {100_000: 116, 1_000_000: 988}  # h by about how many parameters

@@ -28,8 +28,7 @@ import `clocks` only.
 
 What these give: `PriceBounds`, `Crew`, `SlotCost`, `InsideCost`, `RoundedSlot`.
 
-Below: `schedulers`, for rules of your own, and the same rules as pure functions for `vmap`. Readers
-of arrivals and of measured models are in `recorded_jobs`.
+Below: `schedulers`, for rules of your own, and the same rules as pure functions for `vmap`.
 
 Example:
     >>> from asyncjax import cluster

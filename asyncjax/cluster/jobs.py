@@ -6,8 +6,7 @@ take up room on machines. What a job is worth is a sigmoid of the time it takes.
 Ji and Bentley (2021).
 
 Here too are the doors of the room: every public function reads what it is given with `checked_...`,
-once, onto the host and in double precision, before anything compiles. What is of another kind is a
-TypeError, what makes no sense or does not fit a ValueError.
+once, onto the host and in double precision, before anything compiles.
 """
 
 from __future__ import annotations
@@ -59,12 +58,6 @@ class Jobs(NamedTuple):
         utility: float[N, 3], columns value, steepness, due: what `job_utility` reads.
         asked: int[N], workers that its owner asked for, such as the GPUs of a recorded job; 0 where
             that is not known, and None where it is of no job. Only `fifo` goes by it.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(0)
-        >>> jobs.arrival.tolist(), jobs.worker.shape, machines.capacity.shape
-        ([0, 0, 1, 1], (4, 2), (2, 2))
     """
 
     arrival: Data
@@ -111,13 +104,6 @@ def job_utility(utility: Any, delay: Any) -> Any:
 
     Returns:
         float[...] of the type of `utility`.
-
-    Example:
-        >>> import numpy as np
-        >>> job_utility(np.array([8.0, 0.0, 3.0]), np.array([0, 9])).tolist()
-        [4.0, 4.0]
-        >>> np.round(job_utility(np.array([8.0, 2.0, 3.0]), np.array([0, 3, 9])), 4).tolist()
-        [7.9802, 4.0, 0.0]
     """
     library = jnp if isinstance(utility, jax.Array) else np
     value, steepness, due = utility[..., 0], utility[..., 1], utility[..., 2]

@@ -7,10 +7,6 @@
 | `read_pollux` | time, num_replicas, application: seconds; no durations |
 | `read_alibaba` | those of `pai_task_table.csv` |
 | `read_jobs` | any, by name |
-| `read_arrivals` | slot and how many jobs arrive in it |
-| `read_profiles` | model, comp_s_per_minibatch (seconds), model_mb, inter_mb_s and intra_mb_s \
-(rates across and inside machines, MB a second), worker_cpu, worker_gpu_quarter, ps_cpu and \
-ps_gpu_quarter (what a worker and a server take; a GPU is four quarters) |
 
 The data come from Jeon et al., "Analysis of large-scale multi-tenant GPU clusters for DNN training
 workloads" (ATC 2019, arXiv 1901.05758), Gu et al., "Tiresias" (NSDI 2019), Qiao et al., "Pollux"
@@ -23,7 +19,7 @@ that were asked for, `Jobs.asked`; the GPU time, GPUs times duration, which beco
 
 so that the job with the GPUs it asked for, on one machine, takes the time that was recorded.
 Everything in `MADE_UP` is drawn from an integer seed by the row of the table, as in the preset
-`balanced`. In jobs of `profiled_workload` a sample is one mini-batch of one worker.
+`balanced`.
 """
 
 from __future__ import annotations
@@ -40,17 +36,14 @@ import numpy as np
 
 from asyncjax.checks import file_path, instance, real, shown, whole, within
 from asyncjax.cluster.jobs import (
-    MOST_JOBS,
     MOST_SLOTS,
-    Data,
     Jobs,
     check_rising,
     check_whole,
-    checked_jobs,
     host_floats,
 )
 from asyncjax.cluster.throughput import nominal_times
-from asyncjax.cluster.workloads import balanced, real_between, unit, whole_between
+from asyncjax.cluster.workloads import balanced
 
 Path = str | PathLike[str]
 
@@ -61,9 +54,6 @@ LARGEST = 1e12  # of a number in a table, either way; seconds: thirty thousand y
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _TASK = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time")
 _ALIBABA = (*_TASK, "plan_cpu", "plan_mem", "plan_gpu", "gpu_type")
-_MODEL, _BATCH, _RATIO, _WORK, _VALUE, _STEEPNESS, _DUE = range(64, 71)  # streams of numbers
-_NUMBERS = ("comp_s_per_minibatch", "model_mb", "inter_mb_s", "intra_mb_s")
-_DEMANDS = ("worker_gpu_quarter", "worker_cpu", "ps_gpu_quarter", "ps_cpu")
 
 
 class JobTable(NamedTuple):
@@ -82,18 +72,6 @@ class JobTable(NamedTuple):
     gpus: np.ndarray
     label: tuple[str, ...]
     source: str
-
-
-class Profiles(NamedTuple):
-    """Measured models."""
-
-    model: tuple[str, ...]  # M names
-    compute: np.ndarray  # float64[M], seconds a mini-batch takes one worker
-    size: np.ndarray  # float64[M], MB of its gradient and of its parameters
-    across: np.ndarray  # float64[M], rate of a link between machines, MB a second
-    inside: np.ndarray  # float64[M], rate of a link within one machine, MB a second
-    worker: np.ndarray  # float64[M, 2], GPUs and CPUs of a worker
-    server: np.ndarray  # float64[M, 2], GPUs and CPUs of a server
 
 
 class Row(NamedTuple):
@@ -132,23 +110,15 @@ def read_jobs(
 ) -> JobTable:
     r"""Reads recorded jobs from a CSV file with a header, by the names of its columns.
 
+    Rows of the same time stay in the order of the file.
+
     Args:
         path: A CSV file, UTF-8, one row a job, in any order, at most 10 million.
-        submit: Column with the time of submission, seconds, at least 0.
+        submit: Column with the time of submission, seconds, 0 .. 1e12.
         gpus: Column with the number of GPUs, whole, 1 .. 1 000 000.
-        duration: Column with the time it ran, seconds, positive; None if there is none. Times are
-            at most 1e12.
+        duration: Column with the time it ran, seconds, positive; None if there is none.
         label: Column with a text; None for none.
         source: Where the file comes from; its path if empty.
-
-    Returns:
-        The table, sorted by submission; rows of the same time stay in the order of the file.
-
-    Raises:
-        OSError: The file cannot be read.
-        TypeError: `path` is no path, or a name of a column no text.
-        ValueError: The file is no UTF-8 table of rows of one length, a column is missing or twice
-            there, there are no rows, or an entry is no such number; names column, entry and line.
 
     Example:
         >>> import pathlib, tempfile
@@ -165,67 +135,19 @@ def read_jobs(
 
 
 def read_philly(path: Path) -> JobTable:
-    r"""Reads jobs of the Philly record: submit_s, duration_s, num_gpus and vc, the virtual cluster.
-
-    Args:
-        path: The CSV file.
-
-    Returns:
-        The table, labels the virtual clusters.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from asyncjax import cluster
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "jobs.csv")
-        ...     _ = path.write_text("submit_s,duration_s,num_gpus,vc\n116,66,1,11cb48\n")
-        ...     cluster.read_philly(path).duration
-        array([66.])
-    """
+    """Reads jobs of the Philly record; labels are the virtual clusters."""
     names = ("submit_s", "num_gpus", "duration_s", "vc")
     return _table(path, names, "Philly (Jeon et al., 2019)")
 
 
 def read_tiresias(path: Path) -> JobTable:
-    r"""Reads jobs of Tiresias' simulator: submit_time, duration, num_gpu and model_name.
-
-    Args:
-        path: The CSV file; a column job_id, if there is one, has no entry twice.
-
-    Returns:
-        The table, labels the models.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from asyncjax import cluster
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "jobs.csv")
-        ...     _ = path.write_text("num_gpu,submit_time,model_name,duration\n8,30,vgg11,147\n")
-        ...     cluster.read_tiresias(path).label
-        ('vgg11',)
-    """
+    r"""Reads jobs of Tiresias' simulator: submit_time, duration, num_gpu and model_name."""
     names = ("submit_time", "num_gpu", "duration", "model_name")
     return _table(path, names, "Tiresias (Gu et al., 2019)", unique="job_id")
 
 
 def read_pollux(path: Path) -> JobTable:
-    r"""Reads jobs of Pollux' workloads: time, num_replicas and application, without durations.
-
-    Args:
-        path: The CSV file; a column name, if there is one, has no entry twice.
-
-    Returns:
-        The table, labels the applications, durations NaN.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from asyncjax import cluster
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "jobs.csv")
-        ...     _ = path.write_text("name,time,application,num_replicas\nx,107,cifar10,6\n")
-        ...     cluster.read_pollux(path).duration
-        array([nan])
-    """
+    r"""Reads jobs of Pollux' workloads: time, num_replicas and application, without durations."""
     names = ("time", "num_replicas", None, "application")
     return _table(path, names, "Pollux (Qiao et al., 2021)", unique="name")
 
@@ -235,28 +157,12 @@ def read_alibaba(path: Path) -> JobTable:
 
     Formula: `gpus = ceil(inst_num * plan_gpu / 100)`; times are counted from the first task kept.
 
-    Args:
-        path: A CSV file like `pai_task_table.csv`, UTF-8, with or without a header. Times are in
-            seconds, and `plan_gpu` in percent of a GPU for each of `inst_num` instances.
+    Times are in seconds, and `plan_gpu` in percent of a GPU for each of `inst_num` instances; the
+    file may have no header.
 
     Returns:
         The table, labels the names of the tasks. Tasks whose status is not "Terminated", that lack
         a number, asked for no GPU, or took no time are left out; the `source` counts them.
-
-    Raises:
-        ValueError: As `read_jobs`; also if a task ends before it starts, needs more than a million
-            GPUs or was there before, or if no task is left.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from asyncjax import cluster
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "tasks.csv")
-        ...     _ = path.write_text(
-        ...         "a,worker,4.0,Terminated,1700.0,1900.0,600.0,29.3,50.0,MISC\n"
-        ...     )
-        ...     cluster.read_alibaba(path).gpus
-        array([2])
 
     Reference:
         Weng et al., NSDI 2022; github.com/alibaba/clusterdata, cluster-trace-gpu-v2020.
@@ -291,30 +197,6 @@ def read_alibaba(path: Path) -> JobTable:
     return table._replace(submit=table.submit - table.submit[0])
 
 
-def read_arrivals(path: Path, *, slot: str = "slot", jobs: str = "jobs_peak1") -> np.ndarray:
-    r"""Reads how many jobs arrive in each slot, and lists the slot of every job.
-
-    `slot` and `jobs` name the columns of a CSV file; returns int64[N], not decreasing, for
-    `Jobs.arrival`. Slots are whole, below 2^20, each listed once; jobs are at most 10 million.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "arrivals.csv")
-        ...     _ = path.write_text("slot,jobs_peak1\n1,2\n0,1\n")
-        ...     read_arrivals(path)
-        array([0, 1, 1])
-    """
-    counts = [
-        (row.number(slot, "whole", 0.0, MOST_SLOTS - 1), row.number(jobs, "whole", 0.0, MOST_JOBS))
-        for row in read_rows(path, {"slot": slot, "jobs": jobs}, unique=slot)
-    ]
-    slots, numbers = np.array(sorted(counts), np.int64).T
-    if numbers.sum() > MOST_JOBS:
-        raise ValueError(f"path must hold at most {MOST_JOBS} jobs, got {numbers.sum()} in {path}")
-    return np.repeat(slots, numbers)
-
-
 def recorded_workload(
     table: JobTable,
     *,
@@ -342,11 +224,6 @@ def recorded_workload(
         The jobs; resources are GPU, vCPU, GB of memory and GB of storage, and a worker takes one
         GPU. The same row has the same made-up numbers in every window. `fifo` runs each job with
         the GPUs it asked for; all other schedulers choose between 1 and `growth` times as many.
-
-    Raises:
-        TypeError: If `table` is no JobTable, or a number of another kind.
-        ValueError: If the window holds no job, a job in it has no duration, the table makes no
-            sense, or an argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -386,81 +263,6 @@ def recorded_workload(
         utility=np.stack([value, steepness, hours * (1 + 3 * (due - 1) / 14)], axis=-1),
         asked=gpus,
     )
-
-
-def read_profiles(path: Path) -> Profiles:
-    r"""Reads measured models from a CSV file with a header.
-
-    It has the columns at the head of this file; an error names column, entry and line.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from asyncjax import cluster
-        >>> head = "model,comp_s_per_minibatch,model_mb,inter_mb_s,intra_mb_s"
-        >>> head += ",worker_cpu,worker_gpu_quarter,ps_cpu,ps_gpu_quarter"
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "profiles.csv")
-        ...     _ = path.write_text(head + "\nvgg,0.5,550,230,430,2,4,2,0\n")
-        ...     read_profiles(path).worker
-        array([[1., 2.]])
-    """
-    rows = [
-        (
-            row.text["model"],
-            [row.number(name, "positive") for name in _NUMBERS],
-            [row.number(name, least=0.0) for name in _DEMANDS],
-        )
-        for row in read_rows(path, {name: name for name in ("model", *_NUMBERS, *_DEMANDS)})
-    ]
-    models, numbers, demands = zip(*rows, strict=True)
-    demand = np.array(demands) / [4.0, 1.0, 4.0, 1.0]
-    compute, size, across, inside = np.array(numbers).T
-    return Profiles(models, compute, size, across, inside, demand[:, :2], demand[:, 2:])
-
-
-def profiled_workload(
-    profiles: Profiles, arrival: Data, *, slot: float = 3600.0, seed: int = 0
-) -> Jobs:
-    """Makes jobs that train measured models.
-
-    Formula: `samples = floor(real(1, 8) F / rho_across)`, 1 to 8 slots with all workers.
-
-    `arrival` int[N] as `read_arrivals` gives it; `slot` is the length of a slot in seconds. Made up
-    from `seed` are the choice of the model, samples, batch, workers_per_server and utility. The
-    resources are GPU and CPU. Refused is what makes jobs that no scheduler would take.
-
-    Example:
-        >>> import numpy as np
-        >>> from asyncjax import cluster
-        >>> one, two = np.ones(1), np.ones((1, 2))
-        >>> profiles = Profiles(("net",), one, 100 * one, 50 * one, 200 * one, two, two)
-        >>> jobs = profiled_workload(profiles, [0, 0, 3])
-        >>> jobs.arrival.tolist(), (jobs.link_inside / jobs.link_across).tolist()
-        ([0, 0, 3], [4.0, 4.0, 4.0])
-    """
-    slot = real("slot", slot, above=0)
-    instance("profiles", profiles, Profiles, "Profiles, as read_profiles makes them")
-    job = np.arange(np.size(arrival))
-    model = whole_between(unit(seed, _MODEL, job), 0, len(profiles.model) - 1)
-    due = real_between(unit(seed, _DUE, job), 1, 15)
-    value = real_between(unit(seed, _VALUE, job), 1, 100)
-    jobs = checked_jobs(
-        Jobs(
-            arrival=arrival,
-            samples=np.ones(len(job)),
-            batch=whole_between(unit(seed, _BATCH, job), 4, 16),
-            workers_per_server=whole_between(unit(seed, _RATIO, job), 1, 4),
-            gradient=profiles.size[model],
-            compute=profiles.compute[model] / slot,
-            link_across=profiles.across[model] * slot,
-            link_inside=profiles.inside[model] * slot,
-            worker=profiles.worker[model],
-            server=profiles.server[model],
-            utility=np.stack([value, unit(seed, _STEEPNESS, job), due], axis=-1),
-        )
-    )
-    work = real_between(unit(seed, _WORK, job), 1, 8) * jobs.batch
-    return jobs._replace(samples=np.maximum(np.floor(work / nominal_times(jobs).across), 1))
 
 
 def read_rows(

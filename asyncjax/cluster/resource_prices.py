@@ -36,17 +36,11 @@ _LEAST_PRICE = 1e-24
 
 
 class PriceBounds(NamedTuple):
-    """Between what prices move.
+    """Between what prices move."""
 
-    Attributes:
-        low: float, L, price of an idle resource, utility a unit and slot.
-        high: float64[R], U, price of a full one; 0 for a resource that nobody asks for.
-        spread: float, mu.
-    """
-
-    low: float
-    high: np.ndarray
-    spread: float
+    low: float  # float, L, price of an idle resource, utility a unit and slot
+    high: np.ndarray  # float64[R], U, price of a full one; 0 for a resource that nobody asks for
+    spread: float  # float, mu
 
 
 class JobRow(NamedTuple):
@@ -75,9 +69,6 @@ class Episode(NamedTuple):
 def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     """Computes prices from the load.
 
-    Formula: `L (U / L)^(load / C)`, as `exp(log L + (load / C) (log max(U, L) - log L))`, since
-    `U / L` overflows in single precision.
-
     Args:
         load: float[..., H, R], units in use.
         capacity: float[H, R], units there are; where it is 0, load / C counts as 0.
@@ -87,19 +78,12 @@ def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike)
     Returns:
         float[..., H, R], utility a unit and slot.
 
-    Raises:
-        TypeError: If an argument is not made of numbers; traced ones pass.
-        ValueError: If one is negative or not finite, or `low` is not positive.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax import cluster
         >>> load = jnp.array([[0.0, 2.0], [1.0, 4.0]])
         >>> cluster.price(load, jnp.full((2, 2), 4.0), 0.01, jnp.array([1.0, 100.0])).round(4)
         Array([[1.00e-02, 1.00e+00], [3.16e-02, 1.00e+02]], dtype=float32)
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917: exponential price function.
     """
     for name, value in (("load", load), ("capacity", capacity), ("high", high)):
         within(name, value, least=0)
@@ -115,32 +99,15 @@ def price_bounds(
 ) -> PriceBounds:
     """Computes the bounds of prices from all jobs, on the host, in double precision.
 
-    Formula: `U = max u(D) / (smallest demand)`, `L = min u(T - a) / (2 mu ceil(V rho) dem)`.
-
     Args:
-        jobs: The jobs, all of them: the bounds look ahead, decisions do not.
-        machines: The machines.
-        n_slots: T, number of slots.
+        jobs, machines, n_slots: All jobs (the bounds look ahead, decisions do not), and T.
         delays: float[N], the delays at which L values the jobs; None for `T - arrival`, the end of
             time. `np.minimum(best_delays(jobs), n_slots - jobs.arrival)` gives a much higher L.
-
-    Returns:
-        The bounds.
 
     Note:
         U values a job at its best delay D_i in slots, although it could complete after D_i - 1: it
         is a little too low. L is set by the most hopeless job alone: literal values of 1e-30 and
         below are common where some utilities are steep. Both are kept as the method has them.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.balanced(0)
-        >>> bounds = cluster.price_bounds(jobs, machines, n_slots=20)
-        >>> bounds.high.round(3).tolist(), round(bounds.spread, 3)
-        ([80.274, 80.274, 34.292, 19.804], 987.993)
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917.
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
     if delays is None:
@@ -184,13 +151,6 @@ def prepare(
     Note:
         `low` is raised to 1e-24, which single precision can still multiply; literal bounds are
         often far below, where they make no difference to utility.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(0)
-        >>> episode = prepare(jobs, machines, n_slots=4, parts=8, high=50.0)
-        >>> episode.high, episode.jobs.crew.workers_across.shape
-        (array([50., 50.], dtype=float32), (4, 8))
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
     factors = host_floats("servers", servers)

@@ -26,9 +26,7 @@ the first. A float of at least 0 orders like its bits read as an integer. So the
 taken is found by halving an interval of integers, 31 times in single and 63 times in double
 precision: exact, without a sort or a gather.
 
-Every function is pure and meant for `jit` and `vmap`, where nothing is looked at. Where a person
-calls with numbers, what is not made of numbers is a TypeError, what is out of range or of a shape
-that does not fit a ValueError.
+Every function is pure and meant for `jit` and `vmap`, where nothing is looked at.
 """
 
 from __future__ import annotations
@@ -60,29 +58,18 @@ class Pieces(NamedTuple):
 
 
 class SlotCost(NamedTuple):
-    """Units of one job in one slot; `slot_cost` makes it.
+    """Units of one job in one slot; `slot_cost` makes it."""
 
-    Attributes:
-        cost: float, inf if the units do not fit.
-        workers: float[H], workers on each machine, with fractions; 0 if they do not fit.
-        servers: float[H], servers.
-    """
-
-    cost: Array
-    workers: Array
-    servers: Array
+    cost: Array  # float, inf if the units do not fit
+    workers: Array  # float[H], workers on each machine, with fractions; 0 if they do not fit
+    servers: Array  # float[H], servers
 
 
 class InsideCost(NamedTuple):
-    """One machine for all units of a job; `inside_cost` makes it.
+    """One machine for all units of a job; `inside_cost` makes it."""
 
-    Attributes:
-        cost: float, inf if they fit on no machine.
-        machine: int32, the cheapest, the lowest index of equal ones.
-    """
-
-    cost: Array
-    machine: Array
+    cost: Array  # float, inf if they fit on no machine
+    machine: Array  # int32, the cheapest, the lowest index of equal ones
 
 
 class Ends(NamedTuple):
@@ -130,9 +117,7 @@ def slot_cost(
     *,
     hull_points: int = 0,
 ) -> SlotCost:
-    """Places the units of a job over machines at least cost; pure, for `jit` and `vmap`.
-
-    Formula: `min sum_h cw_h w_h + cs_h s_h` under room and coverage, see the head of this file.
+    """Places the units of a job over machines at least cost, as the head of this file says.
 
     Args:
         price: float[H, R], at least 0.
@@ -145,12 +130,9 @@ def slot_cost(
             whole points, and this is at least the most workers that fit on any, up to 65 536;
             static.
 
-    Returns:
-        Cost and units. The cost is NaN if `hull_points` is too small or a hull has more than 13
-        pieces.
-
     Note:
-        All tolerances are relative to the costs, since prices of one slot span 25 decades.
+        The cost is NaN if `hull_points` is too small or a hull has more than 13 pieces. All
+        tolerances are relative to the costs, since prices of one slot span 25 decades.
 
     Example:
         >>> import jax.numpy as jnp
@@ -160,9 +142,6 @@ def slot_cost(
         >>> plain = cluster.slot_cost(price, room, worker, server, 3, 2)
         >>> plain.cost.round(4).item(), plain.workers.tolist(), plain.servers.tolist()
         (20.0, [1.75, 1.25], [2.0, 0.0])
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917: the external case; the solver is our own.
     """
     price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
     hull_points = whole("hull_points", hull_points, 0, _MOST_POINTS)
@@ -180,17 +159,7 @@ def slot_cost(
 def inside_cost(
     price: Array, room: Array, worker: Array, server: Array, n_workers: Array, n_servers: Array
 ) -> InsideCost:
-    """Finds the cheapest machine that holds all units of a job; exact, pure, for `jit` and `vmap`.
-
-    Formula: `min over h of price_h . (alpha W + beta S)` where that fits.
-
-    Args:
-        price, room, worker, server: As in `slot_cost`.
-        n_workers: W, from the rate inside a machine.
-        n_servers: S.
-
-    Returns:
-        Cost and machine.
+    """Finds the cheapest machine that holds all units of a job; exact.
 
     Example:
         >>> import jax.numpy as jnp

@@ -54,17 +54,11 @@ class SlotTable(NamedTuple):
 
 
 class RoundedSlot(NamedTuple):
-    """Whole units of one job in one slot.
+    """Whole units of one job in one slot."""
 
-    Attributes:
-        workers: int32[H], workers on each machine.
-        servers: int32[H], servers.
-        feasible: bool, whether they fit and are as many as was asked for.
-    """
-
-    workers: Array
-    servers: Array
-    feasible: Array
+    workers: Array  # int32[H], workers on each machine
+    servers: Array  # int32[H], servers
+    feasible: Array  # bool, whether they fit and are as many as was asked for
 
 
 class Fractions(NamedTuple):
@@ -94,18 +88,6 @@ def slot_table(
 
     `prices`, `room` float[T, H, R]. Static: `hull_points` as in `slot_cost`; `pieces`, the most of
     a hull; `inside` and `across` as in `pd_ors`.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from asyncjax import cluster
-        >>> episode = cluster.schedulers.prepare(*cluster.workloads.tiny(0), n_slots=4, parts=8)
-        >>> job = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], episode.jobs)
-        >>> prices, room = jnp.ones((4, 2, 2)), jnp.broadcast_to(episode.capacity, (4, 2, 2))
-        >>> table = slot_table(prices, room, job, hull_points=8)
-        >>> table.cost.tolist()[0][:4]
-        [6.0, 6.0, inf, inf]
-        >>> spread_units(table, prices, job, jnp.zeros(4, int)).workers.sum(-1).tolist()
-        [2.0, 2.0, 2.0, 2.0]
     """
     n_slots = len(room)
     shape = n_slots, len(job.crew.workers_across)
@@ -168,8 +150,6 @@ def _spread(prices: Array, holds: Pieces, job: JobRow) -> Ends:
 def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
     """Finds the least cost of training q parts of a job by the end of slot t; pure, safe with inf.
 
-    Formula: `best[t, q] = min over j of cost[t, j] + best[t - 1, q - j]`.
-
     Args:
         cost: float[T, Q + 1], cost of training j parts in slot t; column 0 is 0, inf where that
             cannot be done.
@@ -177,10 +157,6 @@ def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
     Returns:
         Best: float[T, Q + 1], inf where it cannot be done.
         choice: int32[T, Q + 1], the j of slot t; the lowest of equal ones.
-
-    Raises:
-        TypeError: If `cost` is concrete and not made of numbers.
-        ValueError: If it has another shape, an entry is negative or NaN, or column 0 is not 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -249,9 +225,6 @@ def round_slot(
         price, room, worker, server: As in `slot_cost`.
         n_workers: W, how many workers there must be.
         n_servers: S, how many servers.
-
-    Returns:
-        Exactly W workers and S servers, if feasible.
 
     Note:
         The paper rounds at random; this is our default, and the repair of the random draws.

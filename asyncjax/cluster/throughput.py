@@ -17,8 +17,7 @@ is cut into Q parts: amount q = 1..Q is q V / Q samples, for which
 
 workers and servers are needed. With k times as many servers as the job's own number, gamma becomes
 gamma / k, and rho falls too. All in double precision on the host: V rho reaches 1e5, and a ceiling
-flips in single precision. Every function refuses with a TypeError what is no number or no Jobs, and
-with a ValueError what makes no sense or does not fit.
+flips in single precision.
 """
 
 from __future__ import annotations
@@ -43,43 +42,25 @@ class SampleTimes(NamedTuple):
 
 
 class Crew(NamedTuple):
-    """Units for every job and amount; column `q - 1` is amount `q`.
+    """Units for every job and amount; column `q - 1` is amount `q`."""
 
-    Attributes:
-        workers_across: int32[N, Q], workers if several machines share them.
-        servers_across: int32[N, Q], servers for those.
-        workers_inside: int32[N, Q], workers if one machine holds all.
-        servers_inside: int32[N, Q], servers for those.
-    """
-
-    workers_across: np.ndarray
-    servers_across: np.ndarray
-    workers_inside: np.ndarray
-    servers_inside: np.ndarray
+    workers_across: np.ndarray  # int32[N, Q], workers if several machines share them
+    servers_across: np.ndarray  # int32[N, Q], servers for those
+    workers_inside: np.ndarray  # int32[N, Q], workers if one machine holds all
+    servers_inside: np.ndarray  # int32[N, Q], servers for those
 
 
 def sample_times(jobs: Jobs) -> SampleTimes:
     """Computes rho, the slots a sample costs one worker, inside one machine and across machines.
 
-    Formula: `rho = tau + gamma 2 g / (b F)`.
-
-    Args:
-        jobs: The jobs, on the host.
-
     Returns:
         Two float64[N], slots.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, _ = cluster.workloads.balanced(0)
-        >>> float(cluster.sample_times(jobs).across[0])
-        2.92822830661...e-05
     """
     return nominal_times(checked_jobs(jobs))
 
 
 def nominal_times(jobs: Jobs) -> SampleTimes:
-    """Computes what `sample_times` does, of jobs that are known to make sense."""
+    """Computes what `sample_times` does, of checked jobs."""
     inside, across = (
         jobs.compute + jobs.workers_per_server * 2 * jobs.gradient / (rate * jobs.batch)
         for rate in (jobs.link_inside, jobs.link_across)
@@ -88,17 +69,9 @@ def nominal_times(jobs: Jobs) -> SampleTimes:
 
 
 def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
-    """Computes the samples that units really train in a slot.
+    """Computes the samples that units really train in a slot, float64[N, ...].
 
-    Formula: `W / (tau + (W/S) 2 g / (b F))`, with W and S the sums over machines.
-
-    Args:
-        workers: int[N, ..., H], workers of each job on each machine.
-        servers: int[N, ..., H], servers.
-        jobs: The N jobs.
-
-    Returns:
-        float64[N, ...], samples.
+    `workers`, `servers` int[N, ..., H], of each job on each machine.
 
     Example:
         >>> import numpy as np
@@ -135,16 +108,7 @@ def trained(workers: np.ndarray, servers: np.ndarray, jobs: Jobs) -> np.ndarray:
 
 
 def crew(jobs: Jobs, *, parts: int) -> Crew:
-    """Computes the units for each of `parts` equal parts of every job.
-
-    Formula: `W = ceil(q V rho / Q - 1e-9)`, `S = ceil(W / gamma - 1e-9)`, at most 2^31 - 1.
-
-    Args:
-        jobs: The jobs.
-        parts: Q, into how many parts a job is cut, at most 10 000.
-
-    Returns:
-        Four int32[N, Q]. Only those with W up to the batch can run.
+    """Computes the units for each of `parts` equal parts of every job, four int32[N, Q].
 
     Example:
         >>> from asyncjax import cluster
@@ -170,23 +134,9 @@ def crew_with(jobs: Jobs, parts: int, factor: float) -> Crew:
 
 
 def best_delays(jobs: Jobs) -> np.ndarray:
-    """Computes how many slots each job takes with as many workers as it may have, on one machine.
+    """Computes the slots of each job with all its workers on one machine, ceil((V / F) rho_inside).
 
-    Formula: `D = ceil((V / F) rho_inside)`.
-
-    Args:
-        jobs: The jobs.
-
-    Returns:
-        float64[N], slots.
-
-    Note:
-        This counts slots. A job that takes D of them completes D - 1 slots after its arrival.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> cluster.best_delays(cluster.workloads.balanced(0)[0])[:4]
-        array([3., 1., 2., 1.])
+    Returns float64[N]; a job that takes D slots completes D - 1 slots after its arrival.
     """
     jobs = checked_jobs(jobs)
     return np.ceil(jobs.samples / jobs.batch * nominal_times(jobs).inside)

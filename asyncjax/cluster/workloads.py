@@ -29,8 +29,7 @@ were not checked against a page of it; where the other presets differ, that was 
 | its steepness | of 10, 55, 35 % of the jobs: 0, 0.01 to 1, 4 to 6 | |
 
 All numbers are a hash of the seed and a counter (`unit`), so that they stay the same for ever:
-streams of random generators change between versions. Keys are for simulation. What is no integer is
-a TypeError, a number out of range a ValueError.
+streams of random generators change between versions. Keys are for simulation.
 
 Note:
     `ranges` is over-full: about a quarter of its jobs can finish at all, so a range or the length
@@ -64,12 +63,7 @@ _MOST = np.array([4, 10, 32, 10])
 
 
 class Workload(NamedTuple):
-    """Jobs and the machines they meet; unpacks as `jobs, machines`.
-
-    Attributes:
-        jobs: The jobs, NumPy arrays in double precision.
-        machines: The machines.
-    """
+    """Jobs and the machines they meet, NumPy arrays in double precision."""
 
     jobs: Jobs
     machines: Machines
@@ -78,16 +72,11 @@ class Workload(NamedTuple):
 def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
     """Makes large jobs: 50 to 200 epochs of 20 000 to 500 000 samples.
 
-    The preset that is nearest to the paper's own generator, as far as that is known.
-
     Args:
         seed: Any integer.
         n_jobs: How many jobs, at most 10 million.
         n_slots: Slots in which they arrive, at most 2^20.
         n_machines: How many machines, all alike, at most a million.
-
-    Returns:
-        Jobs and machines.
 
     Example:
         >>> from asyncjax import cluster
@@ -98,49 +87,17 @@ def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 
 
 
 def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
-    """Makes jobs that their largest crew trains in 1 to 8 slots.
-
-    Formula: `samples = floor(real(1, 8) F / rho_across)`.
-
-    Args:
-        seed, n_jobs, n_slots, n_machines: As in `ranges`.
-
-    Returns:
-        Jobs and machines.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> cluster.workloads.balanced(0).jobs.batch[:3].tolist()
-        [165, 151, 80]
-    """
+    """Makes jobs that their largest crew trains in 1 to 8 slots: `floor(real(1, 8) F / rho)`."""
     return _preset("balanced", seed, n_jobs, n_slots, n_machines)
 
 
 def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
-    """Makes jobs with batches of 4 to 16 and links a tenth as fast: communication decides.
-
-    Args:
-        seed, n_jobs, n_slots, n_machines: As in `ranges`.
-
-    Returns:
-        Jobs and machines.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> cluster.workloads.local(0).jobs.batch[:3].tolist()
-        [14, 13, 8]
-    """
+    """Makes jobs with batches of 4 to 16 and links a tenth as fast: communication decides."""
     return _preset("local", seed, n_jobs, n_slots, n_machines)
 
 
 def tiny(seed: int) -> Workload:
     """Makes four jobs for four slots and two machines, small enough for an exact optimum.
-
-    Args:
-        seed: Any integer.
-
-    Returns:
-        Jobs and machines.
 
     Example:
         >>> from asyncjax import cluster
@@ -176,23 +133,7 @@ def tiny(seed: int) -> Workload:
 
 
 def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
-    """Draws how many workers a job asks for where the rule leaves that to its owner.
-
-    Formula: `min(whole(u, 1, 30), F)`.
-
-    Args:
-        seed: Any integer.
-        jobs: The jobs.
-
-    Returns:
-        int64[N].
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, _ = cluster.workloads.tiny(0)
-        >>> cluster.workloads.fixed_workers(0, jobs) <= jobs.batch
-        array([ True,  True,  True,  True])
-    """
+    """Draws what workers each job asks for, `min(whole(u, 1, 30), F)`, int64[N]."""
     jobs = checked_jobs(jobs)
     draws = unit(seed, _FIXED, np.arange(len(jobs.batch)))
     return np.minimum(whole_between(draws, 1, 30), jobs.batch)
@@ -240,18 +181,12 @@ def _preset(name: str, seed: int, n_jobs: int, n_slots: int, n_machines: int) ->
 
 
 def unit(seed: int, field: int, index: Any) -> np.ndarray:
-    """Draws numbers in [0, 1) by counter.
+    """Draws numbers in [0, 1) by counter, float64[...] in the shape of `index`.
 
     Formula: `mix(mix(mix(seed + G) + (field + 1) G) + (j + 1) G) >> 11` times `2^-53`, with
     `G = 0x9E3779B97F4A7C15`, modulo 2^64; `mix` is the finalizer of SplitMix64.
 
-    Args:
-        seed: Any integer.
-        field: What the numbers are for, an integer: another one is another stream.
-        index: int[...], which numbers of the stream.
-
-    Returns:
-        float64[...], in the shape of `index`.
+    `field`, an integer, is the stream, and `index` int[...] says which of its numbers.
 
     Example:
         >>> unit(0, 0, [0, 1, 2])
@@ -270,18 +205,12 @@ def unit(seed: int, field: int, index: Any) -> np.ndarray:
 
 
 def whole_between(numbers: np.ndarray, low: Any, high: Any) -> np.ndarray:
-    """Turns numbers in [0, 1) into whole numbers between `low` and `high`, both included.
-
-    `numbers` float64[...]; returns int64[...].
-    """
+    """Turns numbers in [0, 1) into whole numbers int64[...] from `low` to `high`, both included."""
     return np.floor(low + numbers * (np.asarray(high) - low + 1)).astype(np.int64)
 
 
 def real_between(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Turns numbers in [0, 1) into numbers in [low, high).
-
-    `numbers` float64[...]; returns float64[...].
-    """
+    """Turns numbers in [0, 1) into numbers in [low, high)."""
     return low + numbers * (high - low)
 
 

@@ -49,7 +49,6 @@ Example:
 """
 
 from asyncjax.orders.dense_signs import dense_layers, dense_signs
-from asyncjax.orders.directional import directional_signs, projected_signs
 from asyncjax.orders.grab import grab, recursive
 from asyncjax.orders.kernels import (
     PrefixNorms,
@@ -59,12 +58,19 @@ from asyncjax.orders.kernels import (
     reorder,
 )
 from asyncjax.orders.order import Order
-from asyncjax.orders.pair_order import pair_balanced
-from asyncjax.orders.pair_rules import kernel_halving, probabilistic
+from asyncjax.orders.pair_order import (
+    coordinated,
+    independent,
+    kernel_halving,
+    pair_balanced,
+    probabilistic,
+)
 from asyncjax.orders.projected import (
     ProjectedOrder,
     coordinated_by_projection,
+    directional_signs,
     pair_balanced_by_projection,
+    projected_signs,
 )
 from asyncjax.orders.without_gradients import (
     block_reshuffled,
@@ -74,7 +80,6 @@ from asyncjax.orders.without_gradients import (
     reshuffled,
     shuffled_once,
 )
-from asyncjax.orders.worker_pairs import coordinated, independent
 
 __all__ = [
     "Order",

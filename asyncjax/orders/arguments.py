@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import shown, within
+from asyncjax.checks import shown
 from asyncjax.orders.shards import LARGEST, visit_numbers
 
 PyTree = Any
@@ -25,12 +25,6 @@ def array(name: str, value: Any, *, integers: bool = False) -> jax.Array:
     """Reads an array of real numbers, or of integers; NumPy's are copied.
 
     Integers that int32 does not hold are refused where they would be cut.
-
-    Example:
-        >>> array("signs", "+-", integers=True)
-        Traceback (most recent call last):
-        ...
-        TypeError: signs must be integers, got '+-'
     """
     kind = "integers" if integers else "real numbers"
     is_array = isinstance(value, jax.Array | np.ndarray | np.generic)
@@ -58,14 +52,7 @@ def array(name: str, value: Any, *, integers: bool = False) -> jax.Array:
 
 
 def check_finite(name: str, values: Any) -> None:
-    """Refuses a concrete array with NaN or infinity.
-
-    Example:
-        >>> check_finite("vectors", np.array([[0.0, np.nan]]))
-        Traceback (most recent call last):
-        ...
-        ValueError: vectors must be finite, got nan at index 0, 1
-    """
+    """Refuses a concrete array with NaN or infinity."""
     rows = finite_rows(values)
     if rows is not None and not rows.all():
         host = np.asarray(values)
@@ -77,10 +64,6 @@ def finite_rows(values: Any) -> np.ndarray | None:
     """Says of every row along the last axis whether it is finite; None where that is not known.
 
     Returns bool[...].
-
-    Example:
-        >>> finite_rows(np.array([[0.0, 1.0], [np.inf, 2.0]])).tolist()
-        [True, False]
     """
     if isinstance(values, Tracer):
         return None
@@ -103,12 +86,6 @@ def check_tree(name: str, tree: PyTree, *, finite: bool = True) -> None:
     """Refuses a tree without leaves, or with a leaf that is no floating array.
 
     With `finite` a leaf of concrete values must be finite too; else leaves may be shapes.
-
-    Example:
-        >>> check_tree("params", {"w": jnp.ones(2), "b": jnp.array([jnp.nan])})
-        Traceback (most recent call last):
-        ...
-        ValueError: params['b'] must be finite, got nan at index 0
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     if not leaves:
@@ -123,14 +100,7 @@ def check_tree(name: str, tree: PyTree, *, finite: bool = True) -> None:
 
 
 def check_like(name: str, tree: PyTree, like: PyTree, words: str) -> None:
-    """Refuses a tree of another structure, or with leaves of other shapes, than `like` has.
-
-    Example:
-        >>> check_like("running_sum", {"w": jnp.ones(3)}, {"w": jnp.ones(2)}, "params")
-        Traceback (most recent call last):
-        ...
-        ValueError: running_sum['w'] must have the shape of that of params, (2,), got (3,)
-    """
+    """Refuses a tree of another structure, or with leaves of other shapes, than `like` has."""
     check_tree(name, tree)
     wanted, got = jax.tree.structure(like), jax.tree.structure(tree)
     if wanted != got:
@@ -145,12 +115,7 @@ def check_like(name: str, tree: PyTree, like: PyTree, words: str) -> None:
 
 
 def widened_sum(params: PyTree, running_sum: PyTree) -> PyTree:
-    """Returns the running sum in float32 or wider, if it fits the parameters.
-
-    Example:
-        >>> widened_sum({"w": jnp.ones(1)}, {"w": jnp.ones(1, jnp.bfloat16)})
-        {'w': Array([1.], dtype=float32)}
-    """
+    """Returns the running sum in float32 or wider, if it fits the parameters."""
     check_tree("params", params)
     check_like("running_sum", running_sum, params, "params")
     return jax.tree.map(
@@ -160,14 +125,7 @@ def widened_sum(params: PyTree, running_sum: PyTree) -> PyTree:
 
 
 def check_rows(name: str, tree: PyTree) -> int:
-    """Returns the number of rows of a tree of finite arrays with one leading axis.
-
-    Example:
-        >>> check_rows("examples", {"x": jnp.ones((4, 2)), "y": jnp.ones(3)})
-        Traceback (most recent call last):
-        ...
-        ValueError: examples['y'] must have a leading axis of 4 rows, as the other arrays, got (3,)
-    """
+    """Returns the number of rows of a tree of finite arrays with one leading axis."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     if not leaves:
         raise ValueError(f"{name} must have at least one array, got {shown(tree)}")
@@ -185,29 +143,8 @@ def check_rows(name: str, tree: PyTree) -> int:
     return n_rows
 
 
-def check_squared_norm(squared_norm: Any) -> None:
-    """Refuses what is no single number of at least 0.
-
-    Example:
-        >>> check_squared_norm(-1.0)
-        Traceback (most recent call last):
-        ...
-        ValueError: squared_norm must be at least 0 and finite, got -1.0
-    """
-    within("squared_norm", squared_norm, least=0)
-    if np.ndim(squared_norm) != 0:
-        raise ValueError(f"squared_norm must be one number, got {shown(squared_norm)}")
-
-
 def loss_count(name: str, losses: Any) -> int:
-    """Returns the number 2K of losses that the function `name` makes: a vector of even length.
-
-    Example:
-        >>> loss_count("losses", jnp.zeros(3))
-        Traceback (most recent call last):
-        ...
-        ValueError: losses must return an even number of losses, pairs of one batch, got 3
-    """
+    """Returns the number 2K of losses that the function `name` makes: a vector of even length."""
     shape = getattr(losses, "shape", None)
     if shape is None or len(shape) != 1:
         raise ValueError(f"{name} must return a vector, one loss an example, got shape {shape}")
@@ -221,16 +158,7 @@ def loss_count(name: str, losses: Any) -> int:
 def check_state(
     state: Any, kind: type[tuple[Any, ...]], shape: tuple[int, ...] | None = None
 ) -> None:
-    """Refuses what is no state of an order: a `kind`, whose field `order` has this shape.
-
-    Example:
-        >>> from asyncjax import orders
-        >>> order = orders.grab(4, 2)
-        >>> order.end_epoch(orders.grab(5, 2).init(jax.random.key(0)))
-        Traceback (most recent call last):
-        ...
-        ValueError: state must be of this order, of shape (4,), got one of shape (5,)
-    """
+    """Refuses what is no state of an order: a `kind`, whose field `order` has this shape."""
     if not isinstance(state, kind):
         raise TypeError(
             f"state must be a {kind.__name__}, as init of this order makes it, got {shown(state)}"
@@ -240,14 +168,7 @@ def check_state(
 
 
 def check_order_shape(order: Any, shape: tuple[int, ...]) -> None:
-    """Refuses the order in a state that has another shape.
-
-    Example:
-        >>> check_order_shape(3, (4,))
-        Traceback (most recent call last):
-        ...
-        ValueError: state must be of this order, of shape (4,), got one of shape ()
-    """
+    """Refuses the order in a state that has another shape."""
     if (got := getattr(order, "shape", ())) != shape:
         raise ValueError(f"state must be of this order, of shape {shape}, got one of shape {got}")
 
@@ -265,16 +186,6 @@ def check_observation(
     `positions` integers[B]; `gradients` real[B, dim], with workers [n_workers, B, dim]; returns
     int32[B] and the gradients in their own dtype. Rows that are padding, and those of idle workers,
     may hold anything.
-
-    Example:
-        >>> check_observation([0, 1], np.zeros((2, 3)), dim=4, n=2)
-        Traceback (most recent call last):
-        ...
-        ValueError: gradients must have shape [B, dim] = (2, 4), got (2, 3)
-        >>> check_observation([0, 2], np.zeros((2, 4)), dim=4, n=3)
-        Traceback (most recent call last):
-        ...
-        ValueError: positions must be steps of the epoch one after the other, got 2 after 0
     """
     steps = check_positions(positions, n)
     if gradients is None or isinstance(gradients, dict):
@@ -293,12 +204,7 @@ def check_observation(
 
 
 def check_positions(positions: Any, n: int) -> jax.Array:
-    """Returns the steps int32[B] that are observed; those outside 0 .. n-1 are padding.
-
-    Example:
-        >>> check_positions([1, 2, -1], 3).tolist()
-        [1, 2, -1]
-    """
+    """Returns the steps int32[B] that are observed; those outside 0 .. n-1 are padding."""
     given = array("positions", positions, integers=True)
     if given.ndim != 1 or not given.shape[0]:
         raise ValueError(f"positions must be a vector of B >= 1 steps, got shape {given.shape}")
@@ -338,10 +244,6 @@ def check_vectors(name: str, vectors: Any) -> jax.Array:
     """Returns a matrix of row vectors in float32 or wider.
 
     `vectors` real[K, d]; returns float[K, d], bfloat16 and integers cast to float32.
-
-    Example:
-        >>> check_vectors("vectors", np.zeros((2, 3), np.int8)).dtype
-        dtype('float32')
     """
     vectors = array(name, vectors)
     if vectors.ndim != 2:
@@ -354,12 +256,6 @@ def check_signs(signs: jax.Array) -> None:
     """Refuses signs that are known and none.
 
     `signs` number[...].
-
-    Example:
-        >>> check_signs(jnp.array([1, -1, 2]))
-        Traceback (most recent call last):
-        ...
-        ValueError: signs must be -1, 0 or +1, got 2 at index 2
     """
     if isinstance(signs, Tracer):
         return
@@ -374,9 +270,6 @@ def check_distinct(name: str, visited: np.ndarray, n: int) -> None:
     """Refuses visits that are none of n examples, or that come twice.
 
     `visited` int[k].
-
-    Example:
-        >>> check_distinct("order", np.array([2, 0]), 3)
     """
     outside = (visited < 0) | (visited >= n)
     if outside.any():

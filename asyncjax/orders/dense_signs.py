@@ -11,6 +11,14 @@ these numbers the pair rule of Cooper et al. 2023 (arXiv 2302.00845) makes the v
 of the gradients themselves: a block of pairs is decided from its Gram matrix, one pair after
 another, then the running sum is brought up to date. Memory O(P + B (widths + pairs in a block)) for
 P parameters and B examples.
+
+The layers are known by the trace of the losses, however they are written:
+
+    y = x @ W            W used once, x: one row an example
+    z = y + b            b used once, y by nothing else
+
+Where every parameter is such a W or such a b, the inputs x and the gradients of the losses at y are
+all that is needed.
 """
 
 from __future__ import annotations
@@ -21,6 +29,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal
 
 from asyncjax.checks import function_of, shown, whole
 from asyncjax.orders.arguments import check_rows, check_tree, loss_count, widened_sum
@@ -28,18 +37,18 @@ from asyncjax.orders.kernels import as_pairs, gram_signs
 
 PyTree = Any
 Layer = Callable[[jax.Array], jax.Array]
-Recursion = Callable[[jax.Array, jax.Array], jax.Array]  # Gram matrix, inner products -> int8[K]
+Leaves = list[jax.Array]  # of the parameters, or of a tree like them
 PAIRS = 64  # decided from one Gram matrix
 _HIGHEST = jax.lax.Precision.HIGHEST
 _STRIP = 32  # pairs whose inner products with all pairs before them are computed at once
+_SHAPES = ("reshape", "broadcast_in_dim")
 
 
 class DenseUse(NamedTuple):
-    """One use of a dense layer, as the forward pass met it."""
+    """The leaves of the parameters that make one dense layer."""
 
-    name: str  # of the layer, for messages
-    kernel: int  # which leaf of the parameters
-    bias: int | None  # which leaf, None without a bias
+    kernel: int
+    bias: int | None  # None without a bias
 
 
 class Rows(NamedTuple):
@@ -47,6 +56,9 @@ class Rows(NamedTuple):
 
     inputs: jax.Array  # float[B, in]
     deltas: jax.Array  # float[B, out], gradient of the sum of the losses at the pre-activation
+
+
+Uses = Sequence[DenseUse]
 
 
 def dense_signs(
@@ -57,7 +69,6 @@ def dense_signs(
     running_sum: PyTree,
     *,
     pairs_per_block: int | None = PAIRS,
-    recursion: Recursion = gram_signs,
 ) -> tuple[jax.Array, PyTree, PyTree]:
     r"""Chooses the signs of a batch of a dense network exactly, beside its mean gradient.
 
@@ -65,9 +76,9 @@ def dense_signs(
               r \leftarrow r + s_k (g_{2k} - g_{2k+1})
 
     Args:
-        apply: A flax linen module whose parameters all belong to `nn.Dense` layers, or a function
-            (layers, inputs) -> scores of a plain network; `layers` is then a list of functions, one
-            for each (kernel, bias) of `params`, as `dense_layers` makes it.
+        apply: A flax linen module, or a function (layers, inputs) -> scores of a plain network;
+            `layers` is then a list of functions, one for each (kernel, bias) of `params`, as
+            `dense_layers` makes it.
         params: The tree under "params" of the module; or a list of (kernel[in, out], bias[out] or
             None).
         inputs: What `apply` takes, with a leading axis of 2K examples.
@@ -75,29 +86,18 @@ def dense_signs(
         running_sum: Tree like `params`, r so far; float32 or wider, narrower leaves are widened.
         pairs_per_block: Pairs decided from one Gram matrix, then the running sum is brought up to
             date; None for all. It changes time and memory only.
-        recursion: How a Gram matrix is decided. (A kernel of one's own can gain little: compiled
-            for a TPU and a GPU, a step without Gram matrix and recursion moves 3 to 4 % less.)
 
     Returns:
         Signs int8[2K], one an example, as (s, -s) for each pair; the mean gradient, a tree like
         `params` in its dtypes; the new running sum.
 
-    Raises:
-        TypeError: If a leaf of `params` is not floating, `pairs_per_block` is not a static integer,
-            a function is none of these arguments, or the params of a function are no list of
-            (kernel, bias).
-        ValueError: If the number of losses is odd, or trees do not fit; if a number of `params`,
-            `inputs` or `running_sum` is known and not finite; if a parameter belongs to
-            anything but a dense layer (convolution, normalisation, embedding, `nn.DenseGeneral`),
-            or a layer is used more than once or on more than one row an example (in attention, on
-            pixels). The message names it. Nothing else is tried: for such networks call
-            `directional_signs`.
-
     Note:
         The signs are those of `pair_signs` on explicit gradients, up to rounding where an inner
-        product nearly vanishes. The loss of an example may depend on no other example. Layers must
-        be reached directly: not inside `nn.vmap`, `nn.scan`, `nn.jit` or `nn.remat`. Products for
-        signs are taken at the highest precision of the device.
+        product nearly vanishes. The loss of an example may depend on no other example. A parameter
+        of anything but a dense layer (convolution, normalisation, embedding), or a layer that is
+        used more than once, in a loop, or on more than one row an example (in attention, on
+        pixels), is refused by name: for such networks call `directional_signs`. Products for signs
+        are taken at the highest precision of the device.
 
     Example:
         >>> model = nn.Sequential([nn.Dense(3), nn.tanh, nn.Dense(1)])
@@ -111,54 +111,36 @@ def dense_signs(
         ([1, -1], (2, 3))
 
     Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845; its signs from activations are this library's.
+        Cooper et al. 2023, arXiv 2302.00845; its signs from activations are this library's.
     """
     if not isinstance(apply, nn.Module):
         function_of("apply", apply, "layers", "inputs")
         _check_pairs(params)
     function_of("loss_of_scores", loss_of_scores, "scores")
-    function_of("recursion", recursion, "gram", "inner")
     check_rows("inputs", inputs)
     running_sum = widened_sum(params, running_sum)
-    uses, rows = _backward(apply, params, inputs, loss_of_scores)
-    n_losses = rows[0].deltas.shape[0]
-    block = n_losses // 2
+
+    def losses(params: PyTree, inputs: PyTree) -> jax.Array:
+        if isinstance(apply, nn.Module):
+            return loss_of_scores(jnp.asarray(apply.apply({"params": params}, inputs)))
+        scores = apply(dense_layers(params), inputs)
+        if scores is None:
+            raise TypeError("apply must return scores, an array with a row an example, got None")
+        return loss_of_scores(scores)
+
+    traced, values = jax.make_jaxpr(losses, return_shape=True)(params, inputs)
+    count = loss_count("loss_of_scores", values)
+    met = _shapes(traced, params, inputs, casts=True)
+    for product in met.products:
+        if product.value.shape[0] != count:
+            raise ValueError(
+                f"every layer must see {count} rows, one a loss, got {product.value.shape}"
+            )
+    rows = _rows(traced, params, inputs, met, count)
+    block = count // 2
     if pairs_per_block is not None:
         block = min(block, whole("pairs_per_block", pairs_per_block))
-    return decided(uses, rows, params, running_sum, block, recursion)
-
-
-Uses = Sequence[DenseUse]
-Leaves = list[jax.Array]  # of the parameters, or of a tree like them
-
-
-class _Taps:
-    """Meets every use of a dense layer: keeps its input, adds a zero to its output."""
-
-    def __init__(self, taps: Sequence[jax.Array] | None, names: dict[tuple[Any, ...], int]) -> None:
-        self.taps = taps
-        self.names = names
-        self.uses: list[DenseUse] = []
-        self.inputs: list[jax.Array] = []
-        self.outputs: list[jax.Array] = []
-
-    def __call__(
-        self, name: str, path: tuple[Any, ...], inputs: jax.Array, outputs: jax.Array
-    ) -> jax.Array:
-        kernel = self.names[(*path, "kernel")]
-        bias = self.names.get((*path, "bias"))
-        if any(use.kernel == kernel for use in self.uses):
-            raise ValueError(f"layer {name} is used twice: dense_signs covers a single use")
-        if inputs.ndim != 2:
-            raise ValueError(
-                f"layer {name} is used on inputs of shape {inputs.shape}: dense_signs covers one "
-                f"use an example, inputs [B, in]; take directional_signs"
-            )
-        self.uses.append(DenseUse(name, kernel, bias))
-        self.inputs.append(inputs)
-        self.outputs.append(outputs)
-        return outputs if self.taps is None else outputs + self.taps[len(self.uses) - 1]
+    return decided(met.uses, rows, params, running_sum, block)
 
 
 def dense_layers(params: Sequence[tuple[jax.Array, jax.Array | None]]) -> list[Layer]:
@@ -169,10 +151,6 @@ def dense_layers(params: Sequence[tuple[jax.Array, jax.Array | None]]) -> list[L
 
     Returns:
         For each layer the function values[B, in] -> values @ kernel + bias.
-
-    Raises:
-        TypeError: If `params` is no list of (kernel, bias) of floating arrays.
-        ValueError: If a kernel or a bias has another shape, or is known and not finite.
 
     Example:
         >>> def network(layers, inputs):
@@ -190,85 +168,8 @@ def dense_layers(params: Sequence[tuple[jax.Array, jax.Array | None]]) -> list[L
     return [layer(kernel, bias) for kernel, bias in params]
 
 
-def _backward(
-    apply: nn.Module | Callable[..., jax.Array],
-    params: PyTree,
-    inputs: PyTree,
-    loss_of_scores: Callable[[jax.Array], jax.Array],
-) -> tuple[list[DenseUse], list[Rows]]:
-    """One forward and one backward pass that stops at the pre-activations."""
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    names = {_words(path, apply): index for index, (path, _) in enumerate(leaves)}
-
-    def losses(taps: Sequence[jax.Array] | None) -> tuple[jax.Array, _Taps]:
-        met = _Taps(taps, names)
-        scores = _forward(apply, params, inputs, met)
-        if scores is None:
-            raise TypeError("apply must return scores, an array with a row an example, got None")
-        return loss_of_scores(scores), met
-
-    seen: list[_Taps] = []
-
-    def look() -> jax.Array:
-        values, met = losses(None)
-        seen.append(met)
-        return values
-
-    count = loss_count("loss_of_scores", jax.eval_shape(look))
-    uses, outputs = seen[0].uses, seen[0].outputs  # of the outputs only the shapes
-    covered = {index for use in uses for index in (use.kernel, use.bias)}
-    for index, (path, _) in enumerate(leaves):
-        if index not in covered:
-            raise ValueError(
-                f"params{jax.tree_util.keystr(path)} belongs to no dense layer that was used:"
-                " dense_signs covers networks of nn.Dense only; take directional_signs"
-            )
-    for use, out in zip(uses, outputs, strict=True):
-        kernel = leaves[use.kernel][1].shape
-        if out.shape[0] != count:
-            raise ValueError(f"every layer must see {count} rows, one a loss, got {out.shape}")
-        if kernel[1:] != out.shape[1:]:
-            raise ValueError(f"layer {use.name} must have a kernel [in, out], got shape {kernel}")
-
-    def summed(taps: Sequence[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
-        values, met = losses(taps)
-        return jnp.sum(values), met.inputs
-
-    taps = [jnp.zeros(out.shape, out.dtype) for out in outputs]
-    deltas, activations = jax.grad(summed, has_aux=True)(taps)
-    return uses, [Rows(*pair) for pair in zip(activations, deltas, strict=True)]
-
-
-def _words(path: tuple[Any, ...], apply: Any) -> tuple[Any, ...]:
-    """Returns the words of a leaf's path: of a module's scopes, or (layer, "kernel" or "bias")."""
-    words = tuple(getattr(key, "key", getattr(key, "idx", None)) for key in path)
-    if isinstance(apply, nn.Module) or len(words) != 2:
-        return words
-    return (words[0], "bias" if words[1] else "kernel")
-
-
-def _forward(
-    apply: nn.Module | Callable[..., jax.Array], params: PyTree, inputs: PyTree, met: _Taps
-) -> jax.Array:
-    """The scores; `met` sees every call of `nn.Dense`, or of a layer of a plain network."""
-
-    def layer(index: int, plain: Layer) -> Layer:
-        return lambda values: met(str(index), (index,), values, plain(values))
-
-    def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        if type(context.module) is not nn.Dense or context.method_name != "__call__":
-            return call(*args, **kwargs)
-        path = context.module.path
-        values = jnp.asarray(args[0] if args else kwargs["inputs"])
-        return met("/".join(path) or "Dense", path, values, call(*args, **kwargs))
-
-    if not isinstance(apply, nn.Module):
-        return apply([layer(*numbered) for numbered in enumerate(dense_layers(params))], inputs)
-    with nn.intercept_methods(intercept):
-        return jnp.asarray(apply.apply({"params": params}, inputs))
-
-
 def _check_pairs(params: Any) -> None:
+    """Refuses what is no list of kernels and biases."""
     fits = isinstance(params, list | tuple) and all(
         isinstance(layer, list | tuple) and len(layer) == 2 for layer in params
     )
@@ -290,27 +191,213 @@ def _check_pairs(params: Any) -> None:
             )
 
 
+def dense_form(
+    losses: Callable[[PyTree, PyTree], jax.Array], params: PyTree, examples: PyTree
+) -> tuple[Uses, list[Rows]] | None:
+    """What dense layers know of each example; None where anything else is met.
+
+    Which axis counts examples is read off a second trace with fewer of them.
+    """
+    count = jax.tree.leaves(examples)[0].shape[0]
+    traced = jax.make_jaxpr(losses)(params, examples)
+    fewer = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((2 if count > 2 else 4, *leaf.shape[1:]), leaf.dtype),
+        examples,
+    )
+    try:
+        met = _shapes(traced, params, examples)
+        other = _shapes(jax.make_jaxpr(losses)(params, fewer), params, fewer)
+    except (TypeError, ValueError):  # no dense network, or losses of just so many examples
+        return None
+    if met.uses != other.uses or any(
+        rows.shape[0] == fewer.shape[0] or rows.shape[1:] != fewer.shape[1:]
+        for rows, fewer in zip(met.inputs, other.inputs, strict=True)
+    ):
+        return None
+    return met.uses, _rows(traced, params, examples, met, count)
+
+
+class _Leaf:
+    """A parameter, or one seen as a row or in another dtype."""
+
+    def __init__(self, index: int, path: Any, value: jax.Array) -> None:
+        self.index, self.path, self.value, self.is_row = index, path, value, False
+        self.uses: list[bool] = []  # by this leaf in any form; False: no use of a dense layer
+
+    def seen_as(self, value: jax.Array, *, is_row: bool) -> _Leaf:
+        other = _Leaf(self.index, self.path, value)
+        other.uses, other.is_row = self.uses, is_row
+        return other
+
+
+class _Product:
+    """What a kernel made of its inputs, and how often it was read."""
+
+    def __init__(self, place: int, value: jax.Array) -> None:
+        self.place, self.value, self.times = place, value, 0
+
+
+class _Met(NamedTuple):
+    """The dense layers that a run of the program met, and what it adds to their products."""
+
+    uses: list[DenseUse]
+    inputs: list[jax.Array]
+    products: list[_Product]
+    taps: Sequence[jax.Array] | None
+    casts: bool  # whether a parameter may be used in another dtype than it has
+
+
+def _rows(
+    traced: ClosedJaxpr, params: PyTree, examples: PyTree, met: _Met, count: int
+) -> list[Rows]:
+    """One forward and one backward pass that stops at the products."""
+
+    def summed(taps: Sequence[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
+        values, again = _evaluated(traced, params, examples, taps, met.casts)
+        return jnp.sum(values), again.inputs
+
+    taps = [jnp.zeros(product.value.shape, product.value.dtype) for product in met.products]
+    deltas, inputs = jax.grad(summed, has_aux=True)(taps)
+    return [
+        Rows(*(array.reshape(count, array.shape[-1]) for array in pair))
+        for pair in zip(inputs, deltas, strict=True)
+    ]
+
+
+def _shapes(traced: ClosedJaxpr, params: PyTree, examples: PyTree, casts: bool = False) -> _Met:
+    """What would be met, in shapes alone; refuses (ValueError) what is no dense network."""
+    met = []
+
+    def look(params: PyTree, examples: PyTree) -> None:
+        met.append(_evaluated(traced, params, examples, None, casts)[1])
+
+    jax.eval_shape(look, params, examples)
+    return met[0]
+
+
+def _evaluated(
+    traced: ClosedJaxpr,
+    params: PyTree,
+    examples: PyTree,
+    taps: Sequence[jax.Array] | None,
+    casts: bool,
+) -> tuple[jax.Array, _Met]:
+    """The losses, and what was met on the way; `taps` are added to the products."""
+    leaves = [
+        _Leaf(index, path, jnp.asarray(leaf))
+        for index, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(params))
+    ]
+    met = _Met([], [], [], taps, casts)
+    values = _plain(_run(traced, [*leaves, *jax.tree.leaves(examples)], met)[0])
+    pairs = zip(met.uses, met.products, strict=True)
+    merged = {use.bias: product.times == 1 for use, product in pairs if use.bias is not None}
+    for leaf in leaves:
+        if leaf.uses != [True] or not merged.get(leaf.index, True):
+            raise ValueError(
+                f"params{jax.tree_util.keystr(leaf.path)} belongs to no dense layer that was used:"
+                " dense_signs covers networks of nn.Dense only; take directional_signs"
+            )
+    return values, met
+
+
+def _run(traced: ClosedJaxpr, arguments: list[Any], met: _Met) -> list[Any]:
+    """The outputs of a program some of whose inputs are parameters."""
+    program, values = traced.jaxpr, {}
+    values.update(zip(program.constvars, traced.consts, strict=True))
+    values.update(zip(program.invars, arguments, strict=True))
+
+    def value(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    for equation in program.eqns:
+        inputs, params = [value(atom) for atom in equation.invars], equation.params
+        name, special = equation.primitive.name, None
+        if name in ("jit", "pjit"):
+            special = _run(params["jaxpr"], inputs, met)
+        elif any(isinstance(one, _Leaf) for one in inputs):
+            special = _used(name, inputs, params, equation.outvars[0].aval, met)
+        if special is None:
+            inputs = [_plain(one) for one in inputs]
+            bound = equation.primitive.get_bind_params(params)
+            functions, params = bound if isinstance(bound, tuple) else ((), bound)  # jax < 0.10
+            special = equation.primitive.bind(*functions, *inputs, **params)
+            special = special if equation.primitive.multiple_results else [special]
+        values.update(zip(equation.outvars, special, strict=True))
+    return [value(atom) for atom in program.outvars]
+
+
+def _plain(value: Any) -> Any:
+    """An array that something else than a dense layer reads."""
+    if isinstance(value, _Leaf):
+        value.uses.append(False)
+    if isinstance(value, _Product):
+        value.times += 1
+    return value.value if isinstance(value, _Leaf | _Product) else value
+
+
+def _used(
+    name: str, inputs: list[Any], params: dict[str, Any], out: Any, met: _Met
+) -> list[Any] | None:
+    """What comes of an operation on a parameter, if a dense layer does it."""
+    leaf = next(one for one in inputs if isinstance(one, _Leaf))
+    if name in _SHAPES and _stays_a_row(leaf, params.get("broadcast_dimensions"), out.shape):
+        return [leaf.seen_as(leaf.value.reshape(out.shape), is_row=True)]
+    if name == "convert_element_type" and met.casts:
+        return [leaf.seen_as(leaf.value.astype(out.dtype), is_row=leaf.is_row)]
+    if name == "dot_general" and inputs[1] is leaf and not isinstance(inputs[0], _Leaf):
+        return _layer(leaf, _plain(inputs[0]), params, met)
+    if name == "add" and len({type(one) for one in inputs}) == 2:
+        product = next((one for one in inputs if isinstance(one, _Product)), None)
+        if product is not None and leaf.is_row and product.value.shape == out.shape:
+            met.uses[product.place] = met.uses[product.place]._replace(bias=leaf.index)
+            leaf.uses.append(True)
+            return [_plain(product) + leaf.value]
+    return None
+
+
+def _layer(
+    leaf: _Leaf, rows: jax.Array, params: dict[str, Any], met: _Met
+) -> list[_Product] | None:
+    """The product of a kernel and its inputs; None if a dense layer does not multiply like that."""
+    numbers = tuple(tuple(map(tuple, pair)) for pair in params["dimension_numbers"])
+    if leaf.value.ndim != 2 or rows.ndim < 2 or numbers != (((rows.ndim - 1,), (0,)), ((), ())):
+        return None
+    words = (getattr(key, "key", getattr(key, "idx", key)) for key in leaf.path[:-1])
+    name = "/".join(map(str, words)) or "Dense"
+    if True in leaf.uses:
+        raise ValueError(f"layer {name} is used twice: dense_signs covers a single use")
+    if not set(rows.shape[1:-1]) <= {1}:
+        raise ValueError(
+            f"layer {name} is used on inputs of shape {rows.shape}: dense_signs covers one "
+            f"use an example, inputs [B, in]; take directional_signs"
+        )
+    place, value = len(met.uses), jax.lax.dot_general(rows, leaf.value, **params)
+    leaf.uses.append(True)
+    met.uses.append(DenseUse(leaf.index, None))
+    met.inputs.append(rows)
+    met.products.append(_Product(place, value if met.taps is None else value + met.taps[place]))
+    return [met.products[-1]]
+
+
+def _stays_a_row(leaf: _Leaf, along: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a bias of this shape is one row of numbers along the last axis, as before."""
+    is_row = leaf.is_row or leaf.value.ndim == 1
+    fits = shape[-1:] == leaf.value.shape[-1:] and set(shape[:-1]) <= {1}
+    return is_row and fits and (along is None or tuple(along)[-1:] == (len(shape) - 1,))
+
+
 def decided(
     uses: Uses,
     rows: Sequence[Rows],
     params: PyTree,
     running_sum: PyTree,
     block: int = PAIRS,
-    recursion: Recursion = gram_signs,
 ) -> tuple[jax.Array, PyTree, PyTree]:
-    """Signs int8[2K], mean gradient, running sum of a batch, `block` pairs at a time.
-
-    Example:
-        >>> uses = [DenseUse("0", 0, None)]
-        >>> rows = [Rows(jnp.array([[3.0], [0.0], [1.0], [0.0]]), jnp.ones((4, 1)))]
-        >>> signs, mean, total = decided(uses, rows, jnp.ones((1, 1)), jnp.ones((1, 1)))
-        >>> signs.tolist(), mean.tolist(), total.tolist()
-        ([-1, 1, 1, -1], [[1.0]], [[-1.0]])
-    """
+    """Signs int8[2K], mean gradient, running sum of a batch, `block` pairs at a time."""
     leaves, tree = jax.tree.flatten(running_sum)
     wide, count = jnp.result_type(*leaves), rows[0].deltas.shape[0]
     rows = [Rows(row.inputs.astype(wide), row.deltas.astype(wide)) for row in rows]
-    signs, total, leaves = _decide(uses, rows, leaves, min(block, count // 2), recursion)
+    signs, total, leaves = _decide(uses, rows, leaves, min(block, count // 2))
     mean = jax.tree.map(
         lambda leaf, like: (leaf / count).astype(like.dtype), tree.unflatten(total), params
     )
@@ -318,12 +405,12 @@ def decided(
 
 
 def _decide(
-    uses: Uses, rows: Sequence[Rows], leaves: Leaves, block: int, recursion: Recursion
+    uses: Uses, rows: Sequence[Rows], leaves: Leaves, block: int
 ) -> tuple[jax.Array, Leaves, Leaves]:
     """Signs, sum of the gradients and running sum; block after block, the last padded by zeros."""
     count, size = rows[0].deltas.shape[0], 2 * block
     if size == count:
-        signs = _block_signs(uses, rows, leaves, recursion)
+        signs = _block_signs(uses, rows, leaves)
         total, change = _halves(uses, rows, leaves, signs)
         return as_pairs(signs), total, jax.tree.map(jnp.add, leaves, change)
     n_blocks = -(-count // size)
@@ -336,7 +423,7 @@ def _decide(
         carry: tuple[Leaves, Leaves], rows: Sequence[Rows]
     ) -> tuple[tuple[Leaves, Leaves], jax.Array]:
         leaves, total = carry
-        signs = _block_signs(uses, rows, leaves, recursion)
+        signs = _block_signs(uses, rows, leaves)
         gradient, change = _halves(uses, rows, leaves, signs)
         return (
             jax.tree.map(jnp.add, leaves, change),
@@ -348,9 +435,7 @@ def _decide(
     return signs.reshape(-1)[:count], total, leaves
 
 
-def _block_signs(
-    uses: Uses, rows: Sequence[Rows], leaves: Leaves, recursion: Recursion
-) -> jax.Array:
+def _block_signs(uses: Uses, rows: Sequence[Rows], leaves: Leaves) -> jax.Array:
     """Signs int8[K] of a block from its Gram matrix, strip by strip of the lower triangle."""
     projections = jnp.zeros(())
     for use, (inputs, deltas) in zip(uses, rows, strict=True):
@@ -365,10 +450,7 @@ def _block_signs(
         stop = min(start + _STRIP, n_pairs)
         strip = _strip(uses, rows, start, stop)  # inner products with pairs before it and within
         known = strip[:, :start] @ signs.astype(strip.dtype)
-        own = recursion(strip[:, start:], inner[start:stop] + known)
-        if getattr(own, "shape", None) != (stop - start,):
-            raise TypeError(f"recursion must return signs int8[{stop - start}], got {shown(own)}")
-        signs = jnp.concatenate([signs, own])
+        signs = jnp.concatenate([signs, gram_signs(strip[:, start:], inner[start:stop] + known)])
     return signs
 
 

@@ -44,20 +44,13 @@ class GrabState(NamedTuple):
 def grab(n: int, dim: int) -> Order:
     """Orders the next epoch by balancing the centred gradients of this one.
 
-    s_t = +1 if <r, g_t - mu> <= 0 else -1; `reorder` places the examples by their signs.
-
     Args:
-        n: Number of examples.
-        dim: Length d of a gradient (ravelled).
+        n, dim: Number of examples, and length d of a gradient (ravelled).
 
     Returns:
         An `Order`; it keeps 3 vectors of length d, in float32 (float64 where JAX runs in double
         precision). The first order is random. If an epoch ends early, the new mean is that of the
         gradients seen, or the old one if there were none.
-
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1.
 
     Note:
         A traced gradient with NaN or infinity makes `running_sum` so, and what is left of the epoch
@@ -74,10 +67,6 @@ def grab(n: int, dim: int) -> Order:
         True
         >>> state.mean_gradient.tolist()
         [-0.25]
-
-    Reference:
-        Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random
-        Reshuffling", arXiv 2205.10733.
     """
     n, dim = whole("n", n, most=LARGEST), whole("dim", dim)
 
@@ -124,14 +113,6 @@ def decide_centred(
 
     Returns the balance, the sum of the raw gradients float[d], the choices [B] and their places in
     the epoch int32[B]; padding has place n.
-
-    Example:
-        >>> state = grab(2, 1).init(jax.random.key(0))._replace(mean_gradient=jnp.array([2.0]))
-        >>> rows = jnp.array([[3.0], [jnp.nan]])
-        >>> _, total, _, places = decide_centred(
-        ...     add_signed, state.running_sum, state, jnp.array([1, -1]), rows)
-        >>> total.tolist(), places.tolist()
-        ([3.0], [1, 2])
     """
     n, dtype = state.order.shape[0], state.gradient_sum.dtype
     is_step = (positions >= 0) & (positions < n)
@@ -153,12 +134,6 @@ def mean_seen(gradient_sum: jax.Array, n_seen: jax.Array, old_mean: jax.Array) -
     """Takes the mean of the gradients of an epoch, or the old one if there were none.
 
     `gradient_sum` float[d]; `n_seen` int32[]; `old_mean` float[d]; returns float[d].
-
-    Example:
-        >>> mean_seen(jnp.array([6.0]), jnp.int32(3), jnp.array([9.0])).tolist()
-        [2.0]
-        >>> mean_seen(jnp.array([0.0]), jnp.int32(0), jnp.array([9.0])).tolist()
-        [9.0]
     """
     return jnp.where(n_seen > 0, gradient_sum / jnp.maximum(n_seen, 1), old_mean)
 
@@ -181,20 +156,8 @@ def recursive(n: int, dim: int, depth: int = 3) -> Order:
     first epochs what `grab` gives after several, and no better orders in the end.
 
     Args:
-        n: Number of examples.
-        dim: Length d of a gradient (ravelled).
+        n, dim: Number of examples, and length d of a gradient (ravelled).
         depth: Levels below the root, 0 to 20; 3 to 5 are useful.
-
-    Returns:
-        An `Order`; it keeps 2^(depth+1) + 1 vectors of length d. The first order is random.
-        Examples that were not seen stay in the middle.
-
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is out of range.
-
-    Note:
-        A traced gradient with NaN or infinity does here what it does in `grab`, in `running_sums`.
 
     Example:
         >>> order = recursive(16, 2, depth=1)

@@ -29,16 +29,6 @@ def gradient_order(
 
     Its functions refuse a key, a state, steps and gradients of another order; the three that are
     given do not.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax.orders.grab import GrabState
-        >>> order = gradient_order(
-        ...     GrabState, lambda key: None, lambda *all: None, lambda state: None, n=4, dim=2)
-        >>> order.permutation(jnp.arange(4))
-        Traceback (most recent call last):
-        ...
-        TypeError: state must be a GrabState, as init of this order makes it, got int32[4]
     """
     shape = (n,) if counts is None else (len(counts), n)
 

@@ -84,12 +84,6 @@ class Order:
             training loop then has no need of one gradient per example.
         on_arrival: How it learns in an asynchronous run; None if only from workers in step.
 
-    Raises:
-        TypeError: If one of the functions is no function of these arguments, or another field is of
-            another kind.
-        ValueError: If a number is out of range, or `n_workers`, `counts` and `n` contradict each
-            other.
-
     Example:
         Always backwards:
 
@@ -149,15 +143,6 @@ def check_order(order: Order, key: jax.Array | None = None) -> None:
 
     It is begun, read, turned to its second epoch and read again; what `observe` returns is looked
     at without computing it. An order of this room passes at once.
-
-    Args:
-        order: The order.
-        key: Typed key that it begins with; None for `jax.random.key(0)`.
-
-    Raises:
-        TypeError: If `order` is no `Order`, or `permutation` is not made of integers.
-        ValueError: If a permutation has another shape or does not visit every example once, or
-            `observe` or `end_epoch` changes the structure, a shape or a dtype of the state.
 
     Example:
         >>> late = Order(

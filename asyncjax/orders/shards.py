@@ -31,14 +31,7 @@ LARGEST = 2**31 - 1  # of int32, in which examples and steps are counted
 
 @partial(jax.jit, static_argnames="n")
 def random_order(key: jax.Array, n: int) -> jax.Array:
-    """Draws an order uniformly: `jax.random.permutation(key, n)`.
-
-    Returns int32[n].
-
-    Example:
-        >>> sorted(random_order(jax.random.key(0), 4).tolist())
-        [0, 1, 2, 3]
-    """
+    """Draws an order int32[n] uniformly: `jax.random.permutation(key, n)`."""
     return jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32))
 
 
@@ -47,11 +40,6 @@ def random_orders(key: jax.Array, counts: tuple[int, ...]) -> jax.Array:
     """Draws an order for each worker, independently.
 
     Returns int32[m, n] with n the largest count; -1 from entry `counts[j]` on.
-
-    Example:
-        >>> orders = random_orders(jax.random.key(0), (3, 1))
-        >>> sorted(orders[0].tolist()), orders[1].tolist()
-        ([0, 1, 2], [0, -1, -1])
     """
     n = max(counts)
     workers = jnp.arange(len(counts), dtype=jnp.int32)
@@ -66,12 +54,7 @@ def random_orders(key: jax.Array, counts: tuple[int, ...]) -> jax.Array:
 
 
 def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
-    """Returns the number of examples of every worker, from one number for all or one for each.
-
-    Example:
-        >>> check_shards(4, 3), check_shards([4, 2, 5], 3)
-        ((4, 4, 4), (4, 2, 5))
-    """
+    """Returns the number of examples of every worker, from one number for all or one for each."""
     n_workers = whole("n_workers", n_workers, most=LARGEST)
     most = LARGEST // n_workers  # pairs are sorted by step and worker
     if np.ndim(n) == 0 or isinstance(n, Mapping | str):
@@ -86,10 +69,6 @@ def visit_numbers(counts: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Numbers the visits of each worker.
 
     Returns int32[m, n]: how many examples the worker visited before this step; -1 where it is idle.
-
-    Example:
-        >>> visit_numbers((4, 2)).tolist()
-        [[0, 1, 2, 3], [-1, 0, -1, 1]]
     """
     n = max(counts)
     numbers = np.full((len(counts), n), -1, np.int32)
@@ -103,10 +82,6 @@ def spread(orders: jax.Array, counts: tuple[int, ...]) -> jax.Array:
     """Spreads the order of each worker over the steps of an epoch.
 
     `orders` int32[m, n]; returns int32[m, n], by step; -1 where the worker is idle.
-
-    Example:
-        >>> spread(jnp.array([[3, 2, 1, 0], [1, 0, -1, -1]]), (4, 2)).tolist()
-        [[3, 2, 1, 0], [-1, 1, -1, 0]]
     """
     if min(counts) == max(counts):
         return orders
@@ -119,10 +94,6 @@ def visits(positions: jax.Array, counts: tuple[int, ...]) -> jax.Array:
 
     `positions` int32[B]; returns int32[m, B], outside 0 .. n-1 where a worker is idle
     and at padding.
-
-    Example:
-        >>> visits(jnp.array([2, 3, 4]), (4, 2)).tolist()
-        [[2, 3, -1], [-1, 1, -1]]
     """
     n = max(counts)
     if min(counts) == n:

@@ -49,13 +49,6 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
         n: Number of examples; with workers, of each one, or m numbers, one a worker.
         n_workers: Number of workers m; None for one worker without the leading axis.
 
-    Returns:
-        An `Order` that ignores gradients of any size.
-
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m.
-
     Example:
         >>> order = reshuffled(8)
         >>> state = order.init(jax.random.key(0))
@@ -67,25 +60,7 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
 
 
 def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order:
-    """Visits the examples of all epochs in one random order.
-
-    Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
-
-    Returns:
-        An `Order` that ignores gradients of any size; its state is the order itself.
-
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m.
-
-    Example:
-        >>> order = shuffled_once(8)
-        >>> state = order.init(jax.random.key(0))
-        >>> bool((order.permutation(order.end_epoch(state)) == order.permutation(state)).all())
-        True
-    """
+    """Visits the examples of all epochs in one random order."""
     draw, sizes = _drawn(n, n_workers)
     shape = (sizes["n"],) if n_workers is None else (n_workers, sizes["n"])
     return _same(lambda key: draw(one_key("key", key)), shape, **sizes)
@@ -94,27 +69,12 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
 def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
     """Visits the examples in a random order and in the next epoch in its reverse.
 
-    Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
-
-    Returns:
-        An `Order` that ignores gradients of any size.
-
-    Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m.
-
     Example:
         >>> order = flip_flop(8)
         >>> state = order.init(jax.random.key(0))
         >>> there = order.permutation(state)
         >>> bool((order.permutation(order.end_epoch(state)) == there[::-1]).all())
         True
-
-    Reference:
-        Rajput, Lee, Papailiopoulos 2021, "Permutation-Based SGD: Is Random Optimal?", arXiv
-        2102.09718.
     """
     draw, sizes = _drawn(n, n_workers)
     return _redrawn(draw, there_and_back=True, **sizes)
@@ -130,17 +90,9 @@ def block_reshuffled(
     beginnings of an epoch are, too, more than those of a random order.
 
     Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
+        n, n_workers: As in `reshuffled`.
         block: Examples in a block, at least 1; 1, or n and more, is random reshuffling.
-        n_workers: Number of workers m; None for one worker without the leading axis.
         paired: Whether every second epoch is the one before it in reverse.
-
-    Returns:
-        An `Order` that ignores gradients of any size.
-
-    Raises:
-        TypeError: If a number is not a static integer, or `paired` neither True nor False.
-        ValueError: If a number is below 1, or `n` has another length than m.
 
     Note:
         Of the paper only the abstract was to be had, which names block reshuffling and paired
@@ -174,14 +126,6 @@ def length_balanced(lengths: Sequence[float], batch: int) -> Order:
     Args:
         lengths: Of each example, such as tokens, float[n], positive.
         batch: Examples in a batch, 1 .. n. What n leaves over, drawn at random, comes last.
-
-    Returns:
-        An `Order` for one worker that ignores gradients of any size.
-
-    Raises:
-        TypeError: If `lengths` is not made of numbers, or `batch` not a static integer.
-        ValueError: If a length is not positive and finite, `lengths` is empty or has more than one
-            axis, or `batch` is out of range.
 
     Example:
         >>> order = length_balanced([1, 1, 1, 5, 5, 5], 2)
@@ -219,12 +163,6 @@ def herded(vectors: jax.typing.ArrayLike) -> Order:
 
     Returns:
         An `Order` that ignores the key and the gradients; its state is the order itself.
-
-    Raises:
-        TypeError: If the vectors are not real.
-        ValueError: If they are no matrix with at least one row, hold NaN or infinity, or are so
-            long that their squares overflow. If they are traced, such examples keep their places in
-            what is left of the sequence: the order is a permutation whatever the vectors are.
 
     Example:
         >>> order = herded(jnp.array([[1.0], [2.0], [-2.0], [-1.0]]))
@@ -313,12 +251,7 @@ def _same(init: Draw, shape: tuple[int, ...], **sizes: Any) -> Order:
 
 
 def _blocks(order: jax.Array, key: jax.Array, block: int) -> jax.Array:
-    """Brings the examples of a random order together by blocks, these in a random order.
-
-    Example:
-        >>> (_blocks(jnp.array([3, 0, -1]), jax.random.key(0), 2) // 2).tolist()
-        [0, 1, -1]
-    """
+    """Brings the examples of a random order together by blocks, these in a random order."""
     n = len(order)
     rank = jax.random.permutation(key, -(-n // block)).astype(jnp.int32)
     place = jnp.where(order < 0, n, rank[jnp.maximum(order, 0) // block])

@@ -44,8 +44,14 @@ from jax.sharding import Mesh
 
 from asyncjax.checks import flag, whole
 from asyncjax.orders import Order, ProjectedOrder, prefix_norms
-from asyncjax.orders.directional import passes_of, pull_both, squared_norm
-from asyncjax.orders.projected import ProjectedState, coordinated_signs, paired
+from asyncjax.orders.projected import (
+    ProjectedState,
+    coordinated_signs,
+    paired,
+    passes_of,
+    pull_both,
+    squared_norm,
+)
 from asyncjax.problems import Problem
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import has_losses, job_loss

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster import recorded_jobs
 
 REAL = Path(__file__).parents[3] / "shared" / "traces"
 
@@ -71,18 +70,6 @@ def test_a_window_keeps_its_rows():
     assert changed <= {*cluster.MADE_UP, "samples"}
 
 
-def test_a_recorded_job_takes_its_recorded_time():
-    table = cluster.JobTable(np.zeros(1), np.array([7000.0]), np.array([3]), ("",), "hand")
-    jobs = cluster.recorded_workload(table, n_slots=4)
-    # Nominal ratio needs a whole number of servers, else there are more, and it is a little faster.
-    jobs = jobs._replace(workers_per_server=np.array([3.0]))
-    jobs = jobs._replace(samples=3 * (7000 / 3600) / cluster.sample_times(jobs).inside)
-    units = np.zeros((1, 4, 1), np.int32)
-    schedule = cluster.Schedule(units + 3, units + 1, np.ones(1, bool), np.zeros(1))
-    trained = cluster.progress(schedule, jobs)[0]
-    np.testing.assert_allclose(trained[0] * 7000 / 3600, jobs.samples[0], rtol=1e-12)
-
-
 def test_the_real_philly_week():
     table = cluster.read_philly(real("philly_week.csv"))
     assert len(table.submit) == 12476
@@ -107,31 +94,6 @@ def test_the_other_real_tables():
     table = cluster.read_pollux(real("pollux_workload1.csv"))
     assert len(table.submit) == 160
     assert len(set(table.label)) == 6
-    arrival = recorded_jobs.read_arrivals(real("google_arrivals.csv"))
-    assert (np.diff(arrival) >= 0).all()
-    assert (arrival == 1).sum() == 22
-    many = recorded_jobs.read_arrivals(real("google_arrivals.csv"), jobs="jobs_peak10")
-    assert len(many) > 5 * len(arrival)
-
-
-def test_the_real_models():
-    profiles = recorded_jobs.read_profiles(real("ps_model_profiles.csv"))
-    assert len(profiles.model) == 8
-    np.testing.assert_allclose(profiles.compute[0], 0.449)
-    assert profiles.worker[profiles.model.index("cnn-text")].tolist() == [0, 2]
-    ratio = profiles.inside / profiles.across
-    assert 0.6 < ratio.min() < 1 < np.median(ratio) < 3 < ratio.max() < 8
-    arrival = recorded_jobs.read_arrivals(real("google_arrivals.csv"))[:20]
-    jobs = recorded_jobs.profiled_workload(profiles, arrival, seed=1)
-    again = recorded_jobs.profiled_workload(profiles, arrival, seed=1)
-    np.testing.assert_array_equal(jobs.samples, again.samples)
-    slots = jobs.samples * cluster.sample_times(jobs).across / jobs.batch
-    assert (slots <= 8).all()
-    n_slots = int(arrival.max()) + 4
-    machines = cluster.Machines(np.tile([8.0, 64.0], (4, 1)))
-    schedule = cluster.drf(jobs, machines, n_slots=n_slots)
-    assert cluster.check(schedule, jobs, machines) == []
-    assert (cluster.completion(schedule, jobs) >= 0).any()
 
 
 def test_tasks_of_alibaba(write):

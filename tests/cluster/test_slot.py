@@ -105,16 +105,6 @@ def test_the_known_slot(float64, plain, hull):
     np.testing.assert_array_equal(pieces.servers, [3, 3])
 
 
-def test_the_other_known_slot(float64, plain, hull):
-    room = np.array([[4.0, 6.0], [4.0, 10.0]])
-    price = np.array([[1.0, 1.0], [2.0, 1.0]])
-    for n_workers, expected in ((4, 15), (3, 11)):
-        slot = padded(price, room, np.array([1.0, 2.0]), np.array([0.0, 1.0]), n_workers, 2)
-        for solve in (plain, hull):
-            np.testing.assert_allclose(solve(*slot).cost, expected, rtol=1e-14)
-        assert oracle.slot_program(*slot, kind="whole") == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("kind", ["plain", "hull"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_costs_equal_those_of_highs(float64, plain, hull, kind, tied):
@@ -281,19 +271,6 @@ def test_a_small_static_shape_is_reported(float64, hull):
     assert not solve(room, worker, np.ones(3), 2, cut=True).overflow
 
 
-def test_a_slot_works_under_vmap_and_compiles_once(plain):
-    slots = [random_slot(seed) for seed in range(3)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *slots)
-    together = jax.jit(jax.vmap(cluster.slot_cost))(*stacked)
-    before = None
-    for index, slot in enumerate(slots):
-        alone = plain(*jax.tree.map(np.float32, slot))
-        np.testing.assert_allclose(together.cost[index], alone.cost, rtol=1e-5)
-        np.testing.assert_allclose(together.workers[index], alone.workers, atol=1e-4)
-        before = before or plain._cache_size()
-    assert plain._cache_size() == before
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     keys=st.lists(
@@ -402,14 +379,6 @@ def test_random_rounding_takes_draws_that_run_and_repairs_the_others(float64, hu
     small = drawn(99.0, 99, 0.01)
     plain_way = rounded(*found[1:], *slot)
     np.testing.assert_array_equal(small.workers, np.tile(plain_way.workers, (50, 1)))
-
-
-def test_the_known_search():
-    inf = np.inf
-    cost = np.array([[0, 2, 3, 7], [0, 1, inf, inf], [0, 0.5, 4, 5]], np.float32)
-    best, choice = jax.jit(cluster.cheapest_by_slot)(cost)
-    np.testing.assert_array_equal(best, [[0, 2, 3, 7], [0, 1, 3, 4], [0, 0.5, 1.5, 3.5]])
-    np.testing.assert_array_equal(choice, [[0, 1, 2, 3], [0, 1, 0, 1], [0, 1, 1, 1]])
 
 
 def test_the_search_equals_brute_force(float64):

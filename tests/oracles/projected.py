@@ -46,7 +46,7 @@ def following(batch, pairs_per_block=None):
                     vectors = [
                         own[order[first:last]] for own, order in zip(seen, orders, strict=True)
                     ]
-                    decided, r = coordinated_step(np.array(vectors), r, "rank one")
+                    decided, r = coordinated_step(np.array(vectors), r)
                     signs[:, first:last] = decided
         return [reorder(order, own) for order, own in zip(orders, signs.tolist(), strict=True)]
 

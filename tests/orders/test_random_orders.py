@@ -131,17 +131,6 @@ def test_batches_differ_by_at_most_the_longest_less_the_shortest(batch):
         assert np.ptp(totals) <= np.ptp(LENGTHS)
 
 
-def test_that_is_far_less_than_of_random_batches():
-    spread = {}
-    for name, order in (
-        ("random", orders.reshuffled(101)),
-        ("balanced", orders.length_balanced(LENGTHS, 10)),
-    ):
-        totals = [LENGTHS[visits[:100].reshape(10, 10)].sum(axis=1) for visits in epochs(order, 30)]
-        spread[name] = np.mean(np.std(totals, axis=1))
-    assert spread["balanced"] < 0.6 * spread["random"]
-
-
 def test_a_batch_has_one_of_every_stratum():
     lengths = np.arange(1.0, 13.0)
     for visits in epochs(orders.length_balanced(lengths, 4), 10):

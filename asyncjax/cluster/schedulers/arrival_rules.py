@@ -37,16 +37,6 @@ def play_arrivals(rule: ArrivalRule, episode: Episode, n_slots: int) -> Allocati
     """Plays a rule over the jobs of an episode; pure, for `jit` with `n_slots` static and `vmap`.
 
     Returns allocations with a leading axis N.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import cluster
-        >>> episode = cluster.schedulers.prepare(*cluster.workloads.tiny(0), n_slots=4)
-        >>> def refuse(prices, room, job):
-        ...     none, no = jnp.zeros((4, 2), jnp.int32), jnp.zeros((), bool)
-        ...     return Allocation(none, none, no, jnp.zeros(()), no)
-        >>> play_arrivals(refuse, episode, 4).workers.shape
-        (4, 4, 2)
     """
     jobs = jax.tree.map(jnp.asarray, episode.jobs)
     capacity = jnp.asarray(episode.capacity)

@@ -59,13 +59,6 @@ def oasis(
         its model, not a choice of the rule; that half of them hold servers is ours. Jobs need far
         fewer servers than workers where one serves several, so a smaller `split` earns more there.
 
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
-        >>> round(cluster.total_utility(schedule, jobs), 3)
-        12.153
-
     Reference:
         Bao et al., INFOCOM 2018, arXiv 1801.00936.
     """
@@ -82,12 +75,6 @@ def oasis_episode(
 
     `hosts` is how many machines hold servers, the first; None for half of them. Returns allocations
     with a leading axis N.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> episode = prepare(*cluster.workloads.tiny(2), n_slots=4, parts=8)
-        >>> oasis_episode(episode, n_slots=4).admitted.sum()
-        Array(1, dtype=int32)
     """
     hosting = len(episode.capacity) // 2 if hosts is None else hosts
     return play_arrivals(partial(_decide, hosts=hosting), episode, n_slots)

@@ -111,12 +111,8 @@ def pd_ors(
 ) -> Schedule:
     """Schedules jobs one by one, as they arrive, by prices that rise with the load.
 
-    Formula: admit job i if `max over t of u_i(t - a_i) - best[t, Q]` is positive.
-
     Args:
-        jobs: The jobs, in order of arrival.
-        machines: The machines.
-        n_slots: T, number of slots.
+        jobs, machines, n_slots: Jobs in order of arrival, machines, and the number of slots T.
         parts: Q, into how many parts a job is cut.
         hull: Whether the search relaxes to hulls of whole units, or to the linear programme.
         low: L, price of an idle resource; None for the paper's. In effect the threshold of
@@ -130,14 +126,6 @@ def pd_ors(
         servers: Numbers of servers to choose among, float[K], as factors of at least 1 on those
             that a job names: the cheapest is taken for each amount in each slot. The paper has the
             job's own alone.
-
-    Returns:
-        The schedule, NumPy arrays; valid by `check`.
-
-    Raises:
-        TypeError: If an argument is of another kind.
-        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range,
-            the tables would be too large, or `key` is missing.
 
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
@@ -154,9 +142,6 @@ def pd_ors(
         ([True, False, True, True], [])
         >>> round(cluster.total_utility(schedule, jobs), 2)
         151.51
-
-    Reference:
-        Yu et al. (2021), arXiv 2108.02917, PD-ORS.
     """
     if whole("draws", draws, 0, _MOST_DRAWS) and key is None:
         raise ValueError(f"key must be given if draws is positive, got draws={draws} and no key")
@@ -187,25 +172,11 @@ def choose_floor(
     together: int | None = None,
     servers: Data = (1.0,),
 ) -> FloorChoice:
-    """Replays past workloads under many price floors and chooses the best.
+    """Replays past workloads of one shape under many price floors and chooses the best.
 
-    Formula: `argmax over L of mean over past workloads of their total utility under PD-ORS`.
-
-    Args:
-        past: Workloads of one shape, `(jobs, machines)` each.
-        n_slots: T.
-        lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
-        parts, hull, inside: As in `pd_ors`.
-        together: Episodes in one `vmap`; None for at most 64.
-        servers: As in `pd_ors`.
-
-    Returns:
-        The floor for `pd_ors(low=...)`, and what each floor earned.
-
-    Raises:
-        TypeError: If `past` is no sequence of pairs, or another argument of another kind.
-        ValueError: If there are no workloads, a floor is not positive, or there are 100 000
-            replays or more.
+    `lows` float[L] are the floors to try; None for half decades from 1e-7 to 1e-2 of the highest
+    price. `together` episodes are played in one `vmap`; None for at most 64. The other arguments
+    are those of `pd_ors`.
 
     Example:
         >>> from asyncjax import cluster

@@ -120,15 +120,7 @@ def _fits(capacity: np.ndarray, demand: np.ndarray) -> float:
 
 
 class Placement:
-    """Machines in one slot, with the units that stand on them.
-
-    Attributes:
-        left: float64[H, R], room.
-        workers: int64[N, H], workers on each machine.
-        servers: int64[N, H], servers.
-        total: float64[R], capacity of all machines; at least the smallest positive number.
-        pointer: The next machine, for `place_next` and `grow`.
-    """
+    """Machines in one slot: room `left` float64[H, R], and the units there, int64[N, H]."""
 
     def __init__(self, jobs: Jobs, machines: Machines, held: Held | None = None) -> None:
         self.jobs = jobs

@@ -1,8 +1,9 @@
 """Schedulers without prices, which divide the machines anew in every slot: rivals of PD-ORS.
 
-All are reconstructions: the adaptation to workers and servers is our own. Each raises a TypeError
-if an argument is of another kind, and a ValueError if jobs and machines make no sense or do not
-fit, or another argument is out of range.
+All are reconstructions: the adaptation to workers and servers is our own. In their schedules
+`admitted` are the jobs that got units, and `payoff` is 0. Only `fifo` goes by the workers that jobs
+ask for (`jobs.asked`), never fewer, nor more than the batch; the others ignore that and the utility
+of jobs by design, and choose the numbers themselves.
 """
 
 from __future__ import annotations
@@ -36,23 +37,10 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None =
     that does not fit blocks those behind it.
 
     Args:
-        jobs: The jobs.
-        machines: The machines.
-        n_slots: T.
+        jobs, machines, n_slots: Jobs in order of arrival, machines, and the number of slots T.
         workers: int[N], what each job asks for; None for `jobs.asked`, which recorded jobs have:
             the GPUs of their table. For others `workloads.fixed_workers` draws some. The result
             depends wholly on it.
-
-    Returns:
-        The schedule; `admitted` are the jobs that got units, `payoff` is 0.
-
-    Raises:
-        ValueError: If `workers` is not one whole number of at least 1 for each job, or it is None
-            where a job does not say what it asks for.
-
-    Note:
-        It is the one scheduler here that goes by what was asked for: a job never runs with fewer
-        workers, nor with more than its batch. All others choose the numbers themselves.
 
     Example:
         >>> from asyncjax import cluster
@@ -85,31 +73,11 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None =
 
 
 def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
-    """Schedules jobs by dominant resource fairness.
+    """Schedules jobs by dominant resource fairness (Ghodsi et al., NSDI 2011, Algorithm 1).
 
     Formula: repeat: one worker, with a server if needed, to the job with the smallest dominant
     share (lowest index on ties) that has fewer than F workers and for which there is room. The
     share is `max over r of what it holds of r / what all machines have of r`.
-
-    Args:
-        jobs, machines, n_slots: As in `fifo`.
-
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.drf(jobs, machines, n_slots=4)
-        >>> round(cluster.total_utility(schedule, jobs), 3)
-        14.668
-
-    Reference:
-        Ghodsi, Zaharia, Hindman, Konwinski, Shenker and Stoica, "Dominant resource fairness",
-        NSDI 2011, Algorithm 1.
     """
 
     def make_rule(jobs: Jobs, machines: Machines) -> SlotRule:
@@ -140,26 +108,11 @@ def dorm(
     `(1 - slack) / (arrived and unfinished)`.
 
     Args:
-        jobs, machines, n_slots: As in `fifo`.
         resize: Share of the running jobs that may be adjusted at once, from 0 to 1.
         slack: By how much of a fair share the first phase stays below it, from 0 to 1.
 
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.dorm(jobs, machines, n_slots=4)
-        >>> round(cluster.total_utility(schedule, jobs), 3)
-        14.668
-
     Reference:
-        Sun et al., "Towards distributed machine learning in shared clusters: a
-        dynamically-partitioned approach", SMARTCOMP 2017.
+        Sun et al., "Towards distributed machine learning in shared clusters", SMARTCOMP 2017.
     """
     resize = real("resize", resize, least=0, most=1)
     slack = real("slack", slack, least=0, most=1)
@@ -211,28 +164,12 @@ def least_attained(
     takes its workers, if they fit, before the next.
 
     Args:
-        jobs, machines, n_slots: As in `fifo`.
         thresholds: Ends of the queues, worker-slots, rising; none for order of arrival.
         workers: int[N], what each job asks for, all or nothing, such as `jobs.asked` of recorded
             ones; None to let each grow, up to its batch, as far as there is room.
 
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        The paper's jobs run with the GPUs they ask for; here they are elastic unless `workers` is
-        given, so `jobs.asked` is ignored by default; work left and utility are by design.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.least_attained(jobs, machines, n_slots=4, thresholds=[4.0])
-        >>> cluster.check(schedule, jobs, machines)
-        []
-
     Reference:
-        Gu, Chowdhury, Shin, Zhu, Jeon, Qian, Liu and Guo, "Tiresias: a GPU cluster manager for
-        distributed deep learning", NSDI 2019, section 3, discretised two-dimensional LAS.
+        Gu et al., "Tiresias", NSDI 2019, section 3, discretised two-dimensional LAS.
     """
     limits = within("thresholds", host_floats("thresholds", thresholds))
     if limits.ndim != 1 or not (np.diff(limits) > 0).all() or not (limits > 0).all():
@@ -290,29 +227,16 @@ def marginal_goodput(
     `W / (tau + (W/S) 2 g / (b F))` as if it were spread over machines.
 
     Args:
-        jobs, machines, n_slots: As in `fifo`.
         gain: What a step is worth, `(slots before, slots after) -> float`: `speed_gained`, which
             finishes short jobs first and does far better where not all can finish; `time_saved`,
             the rule of Optimus, which measures rates where we know them; or another.
 
-    Returns:
-        The schedule, as `fifo`.
-
     Note:
-        It knows the work that is left of every job; their utility and what they ask for
-        (`jobs.asked`) are ignored by design. Since it divides anew in every slot, where rules of
-        admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.marginal_goodput(jobs, machines, n_slots=4, gain=time_saved)
-        >>> cluster.check(schedule, jobs, machines)
-        []
+        It knows the work that is left of every job. Since it divides anew in every slot, where
+        rules of admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
 
     Reference:
-        Peng, Bao, Chen, Wu and Guo, "Optimus: an efficient dynamic resource scheduler for deep
-        learning clusters", EuroSys 2018, section 4.1.
+        Peng et al., "Optimus", EuroSys 2018, section 4.1.
     """
     function("gain", gain, "a function (slots before, slots after) -> float")
 

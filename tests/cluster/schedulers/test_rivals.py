@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax
 import numpy as np
 import pytest
 
@@ -136,17 +135,6 @@ def test_fair_shares_are_fair():
 
 
 @pytest.mark.slow
-def test_servers_and_workers_of_oasis_stand_apart():
-    jobs, machines = cluster.workloads.tiny(3)
-    schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
-    assert schedule.workers.any()
-    assert not schedule.workers[..., :1].any()
-    assert not schedule.servers[..., 1:].any()
-    alone = cluster.Machines(machines.capacity[:1])
-    assert not cluster.oasis(jobs, alone, n_slots=4, parts=8).admitted.any()
-
-
-@pytest.mark.slow
 def test_oasis_keeps_nothing_after_the_real_end():
     for seed in (12, 13, 17):  # a job is done before the last slot that the search gave it
         jobs, machines = cluster.workloads.tiny(seed)
@@ -187,15 +175,3 @@ def test_resizing_none_keeps_all_allocations():
 
     assert changes(few) < changes(many)
     assert cluster.check(many, jobs, machines) == []
-
-
-@pytest.mark.slow
-def test_single_precision_gives_the_same_mean():
-    single, double = [], []
-    for seed in range(6):
-        jobs, machines = cluster.workloads.tiny(seed)
-        for values, double_precision in ((single, False), (double, True)):
-            with jax.enable_x64(double_precision):
-                schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
-            values.append(cluster.total_utility(schedule, jobs))
-    np.testing.assert_allclose(np.mean(single), np.mean(double), rtol=0.02)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import orders
+from asyncjax.orders.kernels import gram_signs
 from tests.oracles import orders as oracle
 from tests.orders.shared import all_orders, from_identity, gaussian
 
@@ -120,13 +121,6 @@ def test_reorder_follows_its_twin(signs, order):
     assert made.tolist() == oracle.reorder(order, signs)
 
 
-def test_pair_signs_and_reorder_are_the_places_of_pairs():
-    vectors = gaussian(9, 8)
-    signs, _ = orders.pair_signs(vectors[0:8:2] - vectors[1:8:2], np.zeros(8))
-    made = orders.reorder(np.arange(9), jnp.append(signs, jnp.int8(0)))
-    np.testing.assert_array_equal(made, oracle.pair_balanced(vectors, range(9), 1)[1])
-
-
 def test_a_reordering_halves_what_is_unbalanced():
     for seed in range(20):
         vectors = gaussian(64, 6, seed=seed)
@@ -166,3 +160,18 @@ def test_kernels_work_under_vmap():
     for j in range(3):
         expected, _ = oracle.balance(vectors[j])
         assert made[j].tolist() == oracle.reorder(range(20), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 5, 16, 130])
+def test_a_gram_matrix_decides_as_the_vectors_do(count):
+    vectors, start = gaussian(count, 24, seed=count), gaussian(24, seed=1)
+    gram, inner = jnp.asarray(vectors @ vectors.T), jnp.asarray(vectors @ start)
+    wanted, _ = orders.balance_signs(vectors, start)
+    np.testing.assert_array_equal(gram_signs(gram, inner), wanted)
+    assert gram_signs(gram, inner).dtype == jnp.int8
+
+
+def test_ties_of_a_gram_matrix_give_plus():
+    assert gram_signs(jnp.zeros((3, 3)), jnp.zeros(3)).tolist() == [1, 1, 1]
+    assert gram_signs(jnp.zeros((0, 0)), jnp.zeros(0)).shape == (0,)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.orders.directional import directional_signs
 from asyncjax.orders.kernels import pair_signs, prefix_norms, reorder
+from asyncjax.orders.projected import directional_signs
 from tests.oracles import directional as oracle
 
 KEY = jax.random.key(0)
