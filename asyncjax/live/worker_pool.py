@@ -377,6 +377,9 @@ def virtual(
         key: Typed key, needed where the clock is random.
         interruptible: As in `traces.asynchronous`. Real workers are not.
 
+    Returns:
+        The workers, for `live.train`.
+
     Example:
         >>> from asyncjax import clocks, live
         >>> live.virtual(clocks.constant([1.0, 2.0])).n_workers

@@ -35,7 +35,7 @@ from asyncjax.problems import Problem
 from asyncjax.simulation.cpu_rewrites import convolves, quick
 from asyncjax.simulation.example_orders import LearnedVisits, VisitState
 from asyncjax.simulation.placement import Shards
-from asyncjax.simulation.program import ByGradient, Program, Sizes
+from asyncjax.simulation.program import ByGradient, ByUpdate, Program, Sizes
 from asyncjax.simulation.rows import (
     ServiceIntervals,
     along,
@@ -244,11 +244,13 @@ class Replay:
                 there = number < read(program.first_update, wave + 1)
             now = state._replace(params=server[0], versions=versions, arrival_state=arrival_state)
             direction, arrival_state = self._direction(given, number, there, now)
-            server, versions = self._step(given, number, there, server, versions, direction)
+            row = read(program.updates, number)
+            server, versions = self._step(given, row, there, server, versions, direction)
             if sizes.views:
-                row = read(program.updates.record, number)
-                row = row if there is None else jnp.where(there, row, sizes.records)
-                recorded = write(recorded, row, server[0])
+                record = (
+                    row.record if there is None else jnp.where(there, row.record, sizes.records)
+                )
+                recorded = write(recorded, record, server[0])
             return server, versions, recorded, arrival_state
 
         recorded = state.recorded if sizes.views else None
@@ -266,7 +268,7 @@ class Replay:
     def _step(
         self,
         given: ReplayInputs,
-        number: Any,
+        updates: ByUpdate,
         there: Any,
         server: tuple[Any, Any],
         versions: Any,
@@ -274,7 +276,6 @@ class Replay:
         read_params: Any = None,
     ) -> tuple[Any, Any]:
         """One update of (params, optimizer state) and the versions; not `there`: it is padding."""
-        updates = read(given.program.updates, number)
         if updates.oldest_slot is not None:
             read_params = read(versions, updates.oldest_slot)
         moved = server_step(
@@ -325,6 +326,7 @@ class Replay:
         """One arrival, and the update if it makes one."""
         program, sizes, learner = given.program, given.program.sizes, self.learner
         e = read(program.gradients, number)
+        u = read(program.updates, e.update)
         workers, visits, unit, runs = state.workers, state.visits, e.job, state.runs
         model = _model(state.versions, e.read_slot, state.params)
         key = job_key(given.key, e.worker, e.job)
@@ -344,7 +346,7 @@ class Replay:
         directions, runs, direction = self._summed(given, state, e, grads)
 
         def step(before: tuple[Any, Any]) -> tuple[Any, Any]:
-            return self._step(given, e.update, None, *before, direction, model)
+            return self._step(given, u, None, *before, direction, model)
 
         single, server = sizes.single and e.enters is None, (state.params, state.opt_state)
         if single and runs is None:
@@ -353,10 +355,9 @@ class Replay:
             server, versions = when(e.steps, step, (server, state.versions))
             if runs is None and not sizes.collected:
                 directions = jax.tree.map(lambda leaf: jnp.where(e.steps, 0, leaf), direction)
-        record = read(program.updates.record, e.update)
         recorded = when(
-            e.steps & (record < sizes.records),
-            lambda recorded: write(recorded, record, server[0]),
+            e.steps & (u.record < sizes.records),
+            lambda recorded: write(recorded, u.record, server[0]),
             state.recorded,
         )
         return ReplayState(
