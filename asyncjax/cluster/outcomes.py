@@ -83,8 +83,21 @@ class Outcome(NamedTuple):
 def progress(schedule: Schedule, jobs: Jobs) -> np.ndarray:
     """Computes how many samples each job has trained by the end of each slot.
 
+    Formula: the sum over slots up to `t` of `W / (tau + (W/S) 2 g / (b F))`.
+
+    Args:
+        schedule: Any schedule.
+        jobs: Its jobs.
+
     Returns:
         float64[N, T], samples; not cut where a job is done.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.fifo(jobs, machines, n_slots=4, workers=[2, 2, 2, 2])
+        >>> cluster.progress(schedule, jobs)[0].round(2).tolist()
+        [14.48, 28.96, 43.45, 43.45]
     """
     schedule, jobs = checked_schedule(schedule, jobs)
     return np.cumsum(trained(schedule.workers, schedule.servers, jobs), axis=1)
@@ -93,32 +106,103 @@ def progress(schedule: Schedule, jobs: Jobs) -> np.ndarray:
 def completion(schedule: Schedule, jobs: Jobs) -> np.ndarray:
     """Finds the slot in which each job completes.
 
+    Formula: the first slot by whose end the progress reaches `V (1 - 1e-6)`.
+
+    Args:
+        schedule, jobs: As in `progress`.
+
     Returns:
         int64[N], -1 for jobs that never complete.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.fifo(jobs, machines, n_slots=4, workers=[2, 2, 2, 2])
+        >>> float(jobs.samples[0]), cluster.completion(schedule, jobs).tolist()
+        (31.0, [2, -1, -1, -1])
     """
     return _ends(*checked_schedule(schedule, jobs))[0]
 
 
 def total_utility(schedule: Schedule, jobs: Jobs) -> float:
-    """Sums the utility of the jobs that complete; the others add nothing."""
+    """Sums the utility of the jobs that complete.
+
+    Formula: `sum of u_i(completion_i - a_i)`; a job that never completes adds nothing.
+
+    Args:
+        schedule, jobs: As in `progress`.
+
+    Returns:
+        The sum.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.fifo(jobs, machines, n_slots=4, workers=[2, 2, 2, 2])
+        >>> round(cluster.total_utility(schedule, jobs), 2)
+        9.47
+    """
     return float(_ends(*checked_schedule(schedule, jobs))[1].sum())
 
 
 def utilisation(schedule: Schedule, jobs: Jobs, machines: Machines) -> np.ndarray:
-    """Computes which share of each resource is in use in each slot, float64[T, R].
+    """Computes which share of each resource is in use in each slot.
 
-    It is 0 for a resource that no machine has; slots after a completion count as used.
+    Formula: `sum over jobs and machines of (alpha w + beta s) / sum of C`.
+
+    Args:
+        schedule, jobs: As in `progress`.
+        machines: Its machines.
+
+    Returns:
+        float64[T, R]; 0 for a resource that no machine has. Slots after a completion count as used.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.fifo(jobs, machines, n_slots=4, workers=[2, 2, 2, 2])
+        >>> cluster.utilisation(schedule, jobs, machines)[0].round(3).tolist()
+        [0.273, 0.375]
     """
     return _shares(*_checked(schedule, jobs, machines))
 
 
 def resources_used(schedule: Schedule, jobs: Jobs) -> np.ndarray:
-    """Adds up what all units take up: the load of every machine, float64[T, H, R]."""
+    """Adds up what all units take up: the load of every machine.
+
+    Args:
+        schedule, jobs: As in `progress`.
+
+    Returns:
+        float64[T, H, R].
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.fifo(jobs, machines, n_slots=4, workers=[2, 2, 2, 2])
+        >>> cluster.resources_used(schedule, jobs)[0].tolist()
+        [[2.0, 4.0], [1.0, 2.0]]
+    """
     return _load(*checked_schedule(schedule, jobs))
 
 
 def outcome(schedule: Schedule, jobs: Jobs, machines: Machines) -> Outcome:
-    """Sums up a schedule."""
+    """Sums up a schedule.
+
+    Args:
+        schedule, jobs, machines: As in `utilisation`.
+
+    Returns:
+        Utility, completions and their times with and without the unfinished, use of the machines.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.fifo(jobs, machines, n_slots=4, workers=[2, 2, 2, 2])
+        >>> found = cluster.outcome(schedule, jobs, machines)
+        >>> found.completed, found.mean_slots, found.mean_slots_of_all, round(found.wasted, 3)
+        (1, 3.0, 3.75, 0.571)
+    """
     schedule, jobs, machines = _checked(schedule, jobs, machines)
     (ends, worth), n_slots = _ends(schedule, jobs), schedule.workers.shape[1]
     slots = ends - jobs.arrival + 1
@@ -140,6 +224,9 @@ def outcome(schedule: Schedule, jobs: Jobs, machines: Machines) -> Outcome:
 
 def check(schedule: Schedule, jobs: Jobs, machines: Machines) -> list[str]:
     """Lists every rule that a schedule breaks.
+
+    Args:
+        schedule, jobs, machines: As in `utilisation`.
 
     Returns:
         One line a violation: which rule, which job or machine, which slot, by how much. Empty if
@@ -214,8 +301,20 @@ def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) 
     `rho_t = tau + (W/S) 2 g / (b F)` slots, the exchange included. A gradient of m samples is
     `m rho` of compute time with the fastest slot's rho; worker i < W has the power `rho / rho_t`
     in slot t, the others none. Workers that never stop train what the schedule is counted by.
-    `samples` is m; batch / workers for the job's own batch. Times are slots since the start of that
-    of arrival; after the last scheduled slot no gradient returns.
+
+    Args:
+        schedule, jobs: As in `progress`.
+        job: Which of them.
+        samples: m, samples of a gradient, positive; batch / workers for the job's own batch.
+
+    Returns:
+        A clock with as many workers as the job has in its largest slot; its times are slots, and
+        time 0 is the start of the slot of arrival. After the last scheduled slot no gradient
+        returns.
+
+    Note:
+        `timelines`, and all that simulates with clocks, follow the slots; `durations` are those of
+        the fastest slot.
 
     Example:
         >>> from asyncjax import cluster, traces

@@ -135,19 +135,67 @@ def read_jobs(
 
 
 def read_philly(path: Path) -> JobTable:
-    """Reads jobs of the Philly record; labels are the virtual clusters."""
+    r"""Reads jobs of the Philly record: submit_s, duration_s, num_gpus and vc, the virtual cluster.
+
+    Args:
+        path: The CSV file.
+
+    Returns:
+        The table, labels the virtual clusters.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "jobs.csv")
+        ...     _ = path.write_text("submit_s,duration_s,num_gpus,vc\n116,66,1,11cb48\n")
+        ...     cluster.read_philly(path).duration
+        array([66.])
+    """
     names = ("submit_s", "num_gpus", "duration_s", "vc")
     return _table(path, names, "Philly (Jeon et al., 2019)")
 
 
 def read_tiresias(path: Path) -> JobTable:
-    r"""Reads jobs of Tiresias' simulator: submit_time, duration, num_gpu and model_name."""
+    r"""Reads jobs of Tiresias' simulator: submit_time, duration, num_gpu and model_name.
+
+    Args:
+        path: The CSV file; a column job_id, if there is one, has no entry twice.
+
+    Returns:
+        The table, labels the models.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "jobs.csv")
+        ...     _ = path.write_text("num_gpu,submit_time,model_name,duration\n8,30,vgg11,147\n")
+        ...     cluster.read_tiresias(path).label
+        ('vgg11',)
+    """
     names = ("submit_time", "num_gpu", "duration", "model_name")
     return _table(path, names, "Tiresias (Gu et al., 2019)", unique="job_id")
 
 
 def read_pollux(path: Path) -> JobTable:
-    r"""Reads jobs of Pollux' workloads: time, num_replicas and application, without durations."""
+    r"""Reads jobs of Pollux' workloads: time, num_replicas and application, without durations.
+
+    Args:
+        path: The CSV file; a column name, if there is one, has no entry twice.
+
+    Returns:
+        The table, labels the applications, durations NaN.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "jobs.csv")
+        ...     _ = path.write_text("name,time,application,num_replicas\nx,107,cifar10,6\n")
+        ...     cluster.read_pollux(path).duration
+        array([nan])
+    """
     names = ("time", "num_replicas", None, "application")
     return _table(path, names, "Pollux (Qiao et al., 2021)", unique="name")
 
@@ -157,12 +205,24 @@ def read_alibaba(path: Path) -> JobTable:
 
     Formula: `gpus = ceil(inst_num * plan_gpu / 100)`; times are counted from the first task kept.
 
-    Times are in seconds, and `plan_gpu` in percent of a GPU for each of `inst_num` instances; the
-    file may have no header.
+    Args:
+        path: A CSV file like `pai_task_table.csv`, UTF-8, with or without a header. Times are in
+            seconds, and `plan_gpu` in percent of a GPU for each of `inst_num` instances.
 
     Returns:
         The table, labels the names of the tasks. Tasks whose status is not "Terminated", that lack
         a number, asked for no GPU, or took no time are left out; the `source` counts them.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "tasks.csv")
+        ...     _ = path.write_text(
+        ...         "a,worker,4.0,Terminated,1700.0,1900.0,600.0,29.3,50.0,MISC\n"
+        ...     )
+        ...     cluster.read_alibaba(path).gpus
+        array([2])
 
     Reference:
         Weng et al., NSDI 2022; github.com/alibaba/clusterdata, cluster-trace-gpu-v2020.

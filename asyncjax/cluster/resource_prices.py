@@ -99,15 +99,32 @@ def price_bounds(
 ) -> PriceBounds:
     """Computes the bounds of prices from all jobs, on the host, in double precision.
 
+    Formula: `U = max u(D) / (smallest demand)`, `L = min u(T - a) / (2 mu ceil(V rho) dem)`.
+
     Args:
-        jobs, machines, n_slots: All jobs (the bounds look ahead, decisions do not), and T.
+        jobs: The jobs, all of them: the bounds look ahead, decisions do not.
+        machines: The machines.
+        n_slots: T, number of slots.
         delays: float[N], the delays at which L values the jobs; None for `T - arrival`, the end of
             time. `np.minimum(best_delays(jobs), n_slots - jobs.arrival)` gives a much higher L.
+
+    Returns:
+        The bounds.
 
     Note:
         U values a job at its best delay D_i in slots, although it could complete after D_i - 1: it
         is a little too low. L is set by the most hopeless job alone: literal values of 1e-30 and
         below are common where some utilities are steep. Both are kept as the method has them.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.balanced(0)
+        >>> bounds = cluster.price_bounds(jobs, machines, n_slots=20)
+        >>> bounds.high.round(3).tolist(), round(bounds.spread, 3)
+        ([80.274, 80.274, 34.292, 19.804], 987.993)
+
+    Reference:
+        Yu et al. (2021), arXiv 2108.02917.
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
     if delays is None:

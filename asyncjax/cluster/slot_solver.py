@@ -159,7 +159,17 @@ def slot_cost(
 def inside_cost(
     price: Array, room: Array, worker: Array, server: Array, n_workers: Array, n_servers: Array
 ) -> InsideCost:
-    """Finds the cheapest machine that holds all units of a job; exact.
+    """Finds the cheapest machine that holds all units of a job; exact, pure, for `jit` and `vmap`.
+
+    Formula: `min over h of price_h . (alpha W + beta S)` where that fits.
+
+    Args:
+        price, room, worker, server: As in `slot_cost`.
+        n_workers: W, from the rate inside a machine.
+        n_servers: S.
+
+    Returns:
+        Cost and machine.
 
     Example:
         >>> import jax.numpy as jnp

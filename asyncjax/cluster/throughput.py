@@ -53,8 +53,19 @@ class Crew(NamedTuple):
 def sample_times(jobs: Jobs) -> SampleTimes:
     """Computes rho, the slots a sample costs one worker, inside one machine and across machines.
 
+    Formula: `rho = tau + gamma 2 g / (b F)`.
+
+    Args:
+        jobs: The jobs, on the host.
+
     Returns:
         Two float64[N], slots.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.balanced(0)
+        >>> float(cluster.sample_times(jobs).across[0])
+        2.92822830661...e-05
     """
     return nominal_times(checked_jobs(jobs))
 
@@ -69,9 +80,17 @@ def nominal_times(jobs: Jobs) -> SampleTimes:
 
 
 def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
-    """Computes the samples that units really train in a slot, float64[N, ...].
+    """Computes the samples that units really train in a slot.
 
-    `workers`, `servers` int[N, ..., H], of each job on each machine.
+    Formula: `W / (tau + (W/S) 2 g / (b F))`, with W and S the sums over machines.
+
+    Args:
+        workers: int[N, ..., H], workers of each job on each machine.
+        servers: int[N, ..., H], servers.
+        jobs: The N jobs.
+
+    Returns:
+        float64[N, ...], samples.
 
     Example:
         >>> import numpy as np
@@ -108,7 +127,16 @@ def trained(workers: np.ndarray, servers: np.ndarray, jobs: Jobs) -> np.ndarray:
 
 
 def crew(jobs: Jobs, *, parts: int) -> Crew:
-    """Computes the units for each of `parts` equal parts of every job, four int32[N, Q].
+    """Computes the units for each of `parts` equal parts of every job.
+
+    Formula: `W = ceil(q V rho / Q - 1e-9)`, `S = ceil(W / gamma - 1e-9)`, at most 2^31 - 1.
+
+    Args:
+        jobs: The jobs.
+        parts: Q, into how many parts a job is cut, at most 10 000.
+
+    Returns:
+        Four int32[N, Q]. Only those with W up to the batch can run.
 
     Example:
         >>> from asyncjax import cluster
@@ -134,9 +162,23 @@ def crew_with(jobs: Jobs, parts: int, factor: float) -> Crew:
 
 
 def best_delays(jobs: Jobs) -> np.ndarray:
-    """Computes the slots of each job with all its workers on one machine, ceil((V / F) rho_inside).
+    """Computes how many slots each job takes with as many workers as it may have, on one machine.
 
-    Returns float64[N]; a job that takes D slots completes D - 1 slots after its arrival.
+    Formula: `D = ceil((V / F) rho_inside)`.
+
+    Args:
+        jobs: The jobs.
+
+    Returns:
+        float64[N], slots.
+
+    Note:
+        This counts slots. A job that takes D of them completes D - 1 slots after its arrival.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> cluster.best_delays(cluster.workloads.balanced(0)[0])[:4]
+        array([3., 1., 2., 1.])
     """
     jobs = checked_jobs(jobs)
     return np.ceil(jobs.samples / jobs.batch * nominal_times(jobs).inside)

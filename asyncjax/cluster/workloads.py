@@ -65,8 +65,8 @@ _MOST = np.array([4, 10, 32, 10])
 class Workload(NamedTuple):
     """Jobs and the machines they meet, NumPy arrays in double precision."""
 
-    jobs: Jobs
-    machines: Machines
+    jobs: Jobs  # what arrives
+    machines: Machines  # what it meets
 
 
 def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
@@ -87,17 +87,49 @@ def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 
 
 
 def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
-    """Makes jobs that their largest crew trains in 1 to 8 slots: `floor(real(1, 8) F / rho)`."""
+    """Makes jobs that their largest crew trains in 1 to 8 slots.
+
+    Formula: `samples = floor(real(1, 8) F / rho_across)`.
+
+    Args:
+        seed, n_jobs, n_slots, n_machines: As in `ranges`.
+
+    Returns:
+        Jobs and machines.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> cluster.workloads.balanced(0).jobs.batch[:3].tolist()
+        [165, 151, 80]
+    """
     return _preset("balanced", seed, n_jobs, n_slots, n_machines)
 
 
 def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
-    """Makes jobs with batches of 4 to 16 and links a tenth as fast: communication decides."""
+    """Makes jobs with batches of 4 to 16 and links a tenth as fast: communication decides.
+
+    Args:
+        seed, n_jobs, n_slots, n_machines: As in `ranges`.
+
+    Returns:
+        Jobs and machines.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> cluster.workloads.local(0).jobs.batch[:3].tolist()
+        [14, 13, 8]
+    """
     return _preset("local", seed, n_jobs, n_slots, n_machines)
 
 
 def tiny(seed: int) -> Workload:
     """Makes four jobs for four slots and two machines, small enough for an exact optimum.
+
+    Args:
+        seed: Any integer.
+
+    Returns:
+        Jobs and machines.
 
     Example:
         >>> from asyncjax import cluster
@@ -133,7 +165,23 @@ def tiny(seed: int) -> Workload:
 
 
 def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
-    """Draws what workers each job asks for, `min(whole(u, 1, 30), F)`, int64[N]."""
+    """Draws how many workers a job asks for where the rule leaves that to its owner.
+
+    Formula: `min(whole(u, 1, 30), F)`.
+
+    Args:
+        seed: Any integer.
+        jobs: The jobs.
+
+    Returns:
+        int64[N].
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.tiny(0)
+        >>> cluster.workloads.fixed_workers(0, jobs) <= jobs.batch
+        array([ True,  True,  True,  True])
+    """
     jobs = checked_jobs(jobs)
     draws = unit(seed, _FIXED, np.arange(len(jobs.batch)))
     return np.minimum(whole_between(draws, 1, 30), jobs.batch)
@@ -181,12 +229,18 @@ def _preset(name: str, seed: int, n_jobs: int, n_slots: int, n_machines: int) ->
 
 
 def unit(seed: int, field: int, index: Any) -> np.ndarray:
-    """Draws numbers in [0, 1) by counter, float64[...] in the shape of `index`.
+    """Draws numbers in [0, 1) by counter.
 
     Formula: `mix(mix(mix(seed + G) + (field + 1) G) + (j + 1) G) >> 11` times `2^-53`, with
     `G = 0x9E3779B97F4A7C15`, modulo 2^64; `mix` is the finalizer of SplitMix64.
 
-    `field`, an integer, is the stream, and `index` int[...] says which of its numbers.
+    Args:
+        seed: Any integer.
+        field: What the numbers are for, an integer: another one is another stream.
+        index: int[...], which numbers of the stream.
+
+    Returns:
+        float64[...], in the shape of `index`.
 
     Example:
         >>> unit(0, 0, [0, 1, 2])

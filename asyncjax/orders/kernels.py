@@ -69,13 +69,16 @@ def pair_signs(
     """Chooses opposite signs for the two examples of every pair.
 
     The rule of `balance_signs` on the differences z_k = v_{2k} - v_{2k+1}: example 2k gets s_k and
-    example 2k+1 gets -s_k; for an odd last example append 0. `reorder` then puts pair k at places k
-    and n - 1 - k.
+    example 2k+1 gets -s_k. `reorder` then puts pair k at places k and n - 1 - k.
 
     Args:
         differences: float[K, d].
         running_sum: float[d], the sum r so far.
         block: As in `balance_signs`.
+
+    Returns:
+        Signs int8[2K], one an example, and the running sum float[d]. For an odd last example append
+        0.
 
     Example:
         >>> signs, _ = pair_signs(jnp.array([[3.0], [1.0]]), jnp.zeros(1))
@@ -83,7 +86,8 @@ def pair_signs(
         [1, -1, -1, 1]
 
     Reference:
-        Cooper et al. 2023, arXiv 2302.00845.
+        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
+        Training", arXiv 2302.00845.
     """
     signs, running_sum = _balance(differences, running_sum, block, "differences")
     return as_pairs(signs), running_sum

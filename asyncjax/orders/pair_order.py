@@ -485,7 +485,23 @@ def independent(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
     """Orders the examples of m workers, each by `pair_balanced` on its own.
 
     Args:
-        n_workers, n, dim: As in `coordinated`.
+        n_workers: Number of workers m.
+        n: Examples of each worker; or m numbers, one a worker, as in `coordinated`.
+        dim: Length d of a gradient (ravelled).
+
+    Returns:
+        An `Order` with the shapes of `coordinated`; it keeps 2 m vectors of length d.
+
+    Example:
+        >>> order = independent(2, 4, 1)
+        >>> state = order.init(jax.random.key(0))
+        >>> state = order.observe(state, jnp.arange(4), jnp.ones((2, 4, 1)))
+        >>> order.permutation(order.end_epoch(state)).shape
+        (2, 4)
+
+    Reference:
+        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
+        Training", arXiv 2302.00845.
     """
     return worker_pairs(GREEDY, n_workers, n, dim, own_balance=True)
 

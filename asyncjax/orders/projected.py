@@ -178,8 +178,13 @@ def projected_signs(
     .. math:: s_k = +1 \text{ iff } (q_{2k} - q_{2k+1}) \, u_k \le 0, \qquad
               u_{k+1} = u_k + s_k (q_{2k} - q_{2k+1}) / \|r\|^2
 
-    `projections` float[2K], q_i = <r, g_i>; `squared_norm` float[], of r, 0 switches the correction
-    off, and so does `rank_one=False`. Returns int8[2K] as (s, -s) for each pair; a tie, (+1, -1).
+    Args:
+        projections: float[2K], q_i = <r, g_i>.
+        squared_norm: float[], the square of the norm of r; 0 switches the correction off.
+        rank_one: False for u_k = 1.
+
+    Returns:
+        Signs int8[2K] as (s, -s) for each pair; a tie gives (+1, -1).
 
     Example:
         >>> projected_signs(jnp.array([3.0, 0.0, 3.0, 0.0]), 2.0).tolist()
@@ -477,10 +482,24 @@ def coordinated_by_projection(
             same running sum, those of all m workers together; None takes all pairs of a step.
         forward_mode: For `simulation.run_epochs`: False for losses that have a `jax.custom_vjp`.
 
+    Returns:
+        A `ProjectedOrder`; permutations int32[m, n], signs int8[m, B] of the same steps for all.
+
     Note:
         This is not CD-GraB itself, which decides the m pairs one after another with r renewed
         between them (`coordinated`). With m = 8 the loss in quality is small; at m = 64 and
-        gradients of low rank half of what it gains is lost: see `coordinated_signs`.
+        gradients of low rank it is as bad as no coordination, unless workers send sketches: see
+        `coordinated_signs`.
+
+    Example:
+        >>> projected = coordinated_by_projection(2, 4, jnp.zeros(3))
+        >>> state = projected.order.init(jax.random.key(0))
+        >>> projected.order.permutation(state).shape, projected.direction(state).shape
+        ((2, 4), (3,))
+
+    Reference:
+        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
+        Training", arXiv 2302.00845.
     """
     n, n_workers = whole("n", n, most=LARGEST), whole("n_workers", n_workers)
     return _projected(n, n_workers, like, pairs_per_block, forward_mode)

@@ -60,7 +60,21 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
 
 
 def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order:
-    """Visits the examples of all epochs in one random order."""
+    """Visits the examples of all epochs in one random order.
+
+    Args:
+        n: Number of examples; with workers, of each one, or m numbers, one a worker.
+        n_workers: Number of workers m; None for one worker without the leading axis.
+
+    Returns:
+        An `Order` that ignores gradients of any size; its state is the order itself.
+
+    Example:
+        >>> order = shuffled_once(8)
+        >>> state = order.init(jax.random.key(0))
+        >>> bool((order.permutation(order.end_epoch(state)) == order.permutation(state)).all())
+        True
+    """
     draw, sizes = _drawn(n, n_workers)
     shape = (sizes["n"],) if n_workers is None else (n_workers, sizes["n"])
     return _same(lambda key: draw(one_key("key", key)), shape, **sizes)
@@ -69,12 +83,23 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
 def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
     """Visits the examples in a random order and in the next epoch in its reverse.
 
+    Args:
+        n: Number of examples; with workers, of each one, or m numbers, one a worker.
+        n_workers: Number of workers m; None for one worker without the leading axis.
+
+    Returns:
+        An `Order` that ignores gradients of any size.
+
     Example:
         >>> order = flip_flop(8)
         >>> state = order.init(jax.random.key(0))
         >>> there = order.permutation(state)
         >>> bool((order.permutation(order.end_epoch(state)) == there[::-1]).all())
         True
+
+    Reference:
+        Rajput, Lee, Papailiopoulos 2021, "Permutation-Based SGD: Is Random Optimal?", arXiv
+        2102.09718.
     """
     draw, sizes = _drawn(n, n_workers)
     return _redrawn(draw, there_and_back=True, **sizes)

@@ -59,6 +59,13 @@ def oasis(
         its model, not a choice of the rule; that half of them hold servers is ours. Jobs need far
         fewer servers than workers where one serves several, so a smaller `split` earns more there.
 
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
+        >>> round(cluster.total_utility(schedule, jobs), 3)
+        12.153
+
     Reference:
         Bao et al., INFOCOM 2018, arXiv 1801.00936.
     """

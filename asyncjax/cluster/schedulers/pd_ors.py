@@ -172,11 +172,20 @@ def choose_floor(
     together: int | None = None,
     servers: Data = (1.0,),
 ) -> FloorChoice:
-    """Replays past workloads of one shape under many price floors and chooses the best.
+    """Replays past workloads under many price floors and chooses the best.
 
-    `lows` float[L] are the floors to try; None for half decades from 1e-7 to 1e-2 of the highest
-    price. `together` episodes are played in one `vmap`; None for at most 64. The other arguments
-    are those of `pd_ors`.
+    Formula: `argmax over L of mean over past workloads of their total utility under PD-ORS`.
+
+    Args:
+        past: Workloads of one shape, `(jobs, machines)` each.
+        n_slots: T.
+        lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
+        parts, hull, inside: As in `pd_ors`.
+        together: Episodes in one `vmap`; None for at most 64.
+        servers: As in `pd_ors`.
+
+    Returns:
+        The floor for `pd_ors(low=...)`, and what each floor earned.
 
     Example:
         >>> from asyncjax import cluster

@@ -73,11 +73,31 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None =
 
 
 def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
-    """Schedules jobs by dominant resource fairness (Ghodsi et al., NSDI 2011, Algorithm 1).
+    """Schedules jobs by dominant resource fairness.
 
     Formula: repeat: one worker, with a server if needed, to the job with the smallest dominant
     share (lowest index on ties) that has fewer than F workers and for which there is room. The
     share is `max over r of what it holds of r / what all machines have of r`.
+
+    Args:
+        jobs, machines, n_slots: As in `fifo`.
+
+    Returns:
+        The schedule, as `fifo`.
+
+    Note:
+        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.drf(jobs, machines, n_slots=4)
+        >>> round(cluster.total_utility(schedule, jobs), 3)
+        14.668
+
+    Reference:
+        Ghodsi, Zaharia, Hindman, Konwinski, Shenker and Stoica, "Dominant resource fairness",
+        NSDI 2011, Algorithm 1.
     """
 
     def make_rule(jobs: Jobs, machines: Machines) -> SlotRule:
@@ -108,11 +128,26 @@ def dorm(
     `(1 - slack) / (arrived and unfinished)`.
 
     Args:
+        jobs, machines, n_slots: As in `fifo`.
         resize: Share of the running jobs that may be adjusted at once, from 0 to 1.
         slack: By how much of a fair share the first phase stays below it, from 0 to 1.
 
+    Returns:
+        The schedule, as `fifo`.
+
+    Note:
+        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.dorm(jobs, machines, n_slots=4)
+        >>> round(cluster.total_utility(schedule, jobs), 3)
+        14.668
+
     Reference:
-        Sun et al., "Towards distributed machine learning in shared clusters", SMARTCOMP 2017.
+        Sun et al., "Towards distributed machine learning in shared clusters: a
+        dynamically-partitioned approach", SMARTCOMP 2017.
     """
     resize = real("resize", resize, least=0, most=1)
     slack = real("slack", slack, least=0, most=1)
@@ -164,12 +199,28 @@ def least_attained(
     takes its workers, if they fit, before the next.
 
     Args:
+        jobs, machines, n_slots: As in `fifo`.
         thresholds: Ends of the queues, worker-slots, rising; none for order of arrival.
         workers: int[N], what each job asks for, all or nothing, such as `jobs.asked` of recorded
             ones; None to let each grow, up to its batch, as far as there is room.
 
+    Returns:
+        The schedule, as `fifo`.
+
+    Note:
+        The paper's jobs run with the GPUs they ask for; here they are elastic unless `workers` is
+        given, so `jobs.asked` is ignored by default; work left and utility are by design.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.least_attained(jobs, machines, n_slots=4, thresholds=[4.0])
+        >>> cluster.check(schedule, jobs, machines)
+        []
+
     Reference:
-        Gu et al., "Tiresias", NSDI 2019, section 3, discretised two-dimensional LAS.
+        Gu, Chowdhury, Shin, Zhu, Jeon, Qian, Liu and Guo, "Tiresias: a GPU cluster manager for
+        distributed deep learning", NSDI 2019, section 3, discretised two-dimensional LAS.
     """
     limits = within("thresholds", host_floats("thresholds", thresholds))
     if limits.ndim != 1 or not (np.diff(limits) > 0).all() or not (limits > 0).all():
@@ -227,16 +278,29 @@ def marginal_goodput(
     `W / (tau + (W/S) 2 g / (b F))` as if it were spread over machines.
 
     Args:
+        jobs, machines, n_slots: As in `fifo`.
         gain: What a step is worth, `(slots before, slots after) -> float`: `speed_gained`, which
             finishes short jobs first and does far better where not all can finish; `time_saved`,
             the rule of Optimus, which measures rates where we know them; or another.
 
+    Returns:
+        The schedule, as `fifo`.
+
     Note:
-        It knows the work that is left of every job. Since it divides anew in every slot, where
-        rules of admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
+        It knows the work that is left of every job; their utility and what they ask for
+        (`jobs.asked`) are ignored by design. Since it divides anew in every slot, where rules of
+        admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.marginal_goodput(jobs, machines, n_slots=4, gain=time_saved)
+        >>> cluster.check(schedule, jobs, machines)
+        []
 
     Reference:
-        Peng et al., "Optimus", EuroSys 2018, section 4.1.
+        Peng, Bao, Chen, Wu and Guo, "Optimus: an efficient dynamic resource scheduler for deep
+        learning clusters", EuroSys 2018, section 4.1.
     """
     function("gain", gain, "a function (slots before, slots after) -> float")
 
