@@ -361,7 +361,8 @@ class Replay:
             state.recorded,
         )
         return ReplayState(
-            *server,
+            server[0],
+            server[1],
             versions,
             directions,
             recorded,

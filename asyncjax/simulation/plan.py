@@ -338,7 +338,7 @@ def allocate(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
     free: list[int] = []
     for k, until in zip(lives.tolist(), ended.tolist(), strict=True):
         while released < until:
-            heappush(free, slots[by_end[released]])
+            heappush(free, int(slots[by_end[released]]))
             released += 1
         if free:
             slots[k] = heappop(free)

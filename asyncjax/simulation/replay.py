@@ -133,17 +133,17 @@ def replay(
         _check_states(learns, mesh)
     check_workers(problem, arrivals)
     check_update(update, problem.params, [arrivals], opt_state=opt_state)
-    update = first_equal(update_of(update))
+    server: Update = first_equal(update_of(update))
     is_open = waves is None and mesh is None and width is None and isinstance(trace, EventTrace)
     one_by_one = learns or waves is False or (is_open and batching_loses(problem))
     is_general = one_by_one and convolves(problem)  # an add then costs next to nothing
     plan, learner = plan_of(trace, width, record_every, worker_order=keeps), None
     if order is not None:
         problem, learner = in_order(problem, order, plan, key)
-    sizes = sizes_of([plan], update)
+    sizes = sizes_of([plan], server)
     shards = shards_of(mesh, execution.specs, problem.params)
     if shards is not None:
-        _check_mesh(update, one_by_one=one_by_one)
+        _check_mesh(server, one_by_one=one_by_one)
     stated = memory_of(problem, sizes, shards, one_by_one=one_by_one)
     given = (problem, key, opt_state) if shards is None else None
     check_memory(stated, 1, execution.memory_limit, given)
@@ -156,9 +156,9 @@ def replay(
         if shards is not None:
             split = wave_program(plan, shards.widened(sizes))
             split = everywhere_on(shards.mesh)(ReplayInputs(split, key, opt_state))
-            placed = Placed(Replay(update, shards), split, shards.placed)
+            placed = Placed(Replay(server, shards), split, shards.placed)
     inputs = ReplayInputs(program, key, opt_state)
-    loop = replay_loop(plan, Replay(update, learner=learner), inputs, placed)
+    loop = replay_loop(plan, Replay(server, learner=learner), inputs, placed)
     rows = rows_of(execution, plan, problem)
     return run_of(plan, run(loop, problem, execution.progress, execution.checkpoint, rows))
 
