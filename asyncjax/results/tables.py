@@ -36,6 +36,7 @@ def format_number(value: Any, digits: int = 3) -> str:
         return f"{int(value):,}"
     if np.ndim(number := value if isinstance(value, float) else numbers("value", value)):
         raise TypeError(f"value must be one number, got {shown(value)}")
+    number = number if isinstance(number, float) else float(number)  # NumPy rounds in its own way
     if np.isnan(number):
         return "n/a"
     if np.isinf(number):
@@ -47,7 +48,7 @@ def format_number(value: Any, digits: int = 3) -> str:
     if not -4 <= size < 9:
         return scientific
     decimals = digits - 1 - size
-    return f"{round(float(number), decimals):,.{max(decimals, 0)}f}"
+    return f"{round(number, decimals):,.{max(decimals, 0)}f}"
 
 
 def format_spread(spread: Spread, digits: int = 3) -> str:
