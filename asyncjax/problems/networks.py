@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from flax.errors import InvalidRngError
 
+from asyncjax.checks import whole
 from asyncjax.problems.problem import PyTree
 
 _SMALL = nn.initializers.normal(0.02)  # scores start near 0: the first loss is near log vocabulary
@@ -278,6 +279,22 @@ class TinyGPT(nn.Module):
     depth: int = 2
     heads: int = 2
     length: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind, and heads that do not divide the width."""
+        for name, least in {
+            "vocabulary": 1,
+            "width": 1,
+            "depth": 0,
+            "heads": 1,
+            "length": 1,
+        }.items():
+            whole(name, getattr(self, name), least)
+        if self.width % self.heads:
+            raise ValueError(
+                f"heads must divide width, got {self.heads} heads and width {self.width}"
+            )
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:

@@ -33,7 +33,7 @@ def has_losses(problem: Problem) -> bool:
         True
     """
     rule = problem.gradient_of
-    return isinstance(rule, BatchGradient) and not rule.loss.keyed
+    return isinstance(rule, BatchGradient) and not getattr(rule.loss, "keyed", False)
 
 
 def row_loss(problem: Problem) -> Loss:

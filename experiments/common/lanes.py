@@ -70,7 +70,7 @@ def roomy(n_workers: int, gradients: float) -> Callable[[simulation.Sizes], simu
         return replace(
             own,
             waves=max(own.waves, ceil_to_grid(int(gradients))),
-            updates=max(own.updates, 2),
+            updates=max(own.updates, ceil_to_grid(int(gradients))),
             slots=max(own.slots, ceil_to_grid(3 * n_workers)),
             directions=max(own.directions, 8) if own.runs == 0 else own.directions,
             group=max(own.group, ceil_to_grid(8 * n_workers)),

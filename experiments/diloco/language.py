@@ -308,7 +308,7 @@ def common_sizes(own: simulation.Sizes, n_workers: int) -> simulation.Sizes:
     return replace(
         own,
         waves=max(own.waves, 1024),
-        updates=max(own.updates, 2),
+        updates=max(own.updates, 1024),
         slots=max(own.slots, n_workers + 4),
         directions=max(own.directions, 4),
         group=max(own.group, ceil_to_grid(2 * n_workers)),

@@ -288,7 +288,7 @@ def _with_settings(method: Method, joined: problems.Problem, settings: np.ndarra
 
 def _roomy(sizes: Any) -> Any:
     """Sizes that nearly all traces share, and so a compilation."""
-    least = {"waves": 4096, "slots": 40, "updates": 2, "directions": 4, "copies": 4, "group": 64}
+    least = {"waves": 4096, "slots": 40, "updates": 4096, "directions": 4, "group": 64}
     wide = {name: max(getattr(sizes, name), size) for name, size in least.items()}
     return replace(sizes, single=False, **wide)
 

@@ -67,17 +67,17 @@ def test_rows_are_split_in_three_and_others_keep_theirs(fresh_digits):
     tuned, shown = (field.parts[0].data for field in fields)
     rows = [
         {row.tobytes() for row in np.asarray(each)}
-        for each in (shown.features, tuned.test_features, shown.test_features)
+        for each in (shown.features, tuned.test[0], shown.test[0])
     ]
     assert [*map(len, rows)] == [1079, 359, 359]
     assert sum(map(len, rows)) == len(set.union(*rows))  # none in two of them
     np.testing.assert_array_equal(tuned.features, shown.features)
-    np.testing.assert_array_equal(shown.test_features, data.test_features)
+    np.testing.assert_array_equal(shown.test[0], data.test_features)
     whole = skewed_digits.digits_problem(
         seeds_of(0, SET_A, 1)[0], 4, batch=4, hidden=4, concentration=0.3
     ).data
     np.testing.assert_array_equal(whole.features, data.train_features)
-    np.testing.assert_array_equal(whole.test_targets, data.test_labels)
+    np.testing.assert_array_equal(whole.test[1], data.test_labels)
 
 
 CROSSES_AND_LEAVES = [0.5, 0.95, 0.5, 0.95, 0.95, 0.5]  # at records 0 .. 5, the last too late

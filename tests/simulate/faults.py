@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-from collections import deque
 from heapq import heappop, heappush
 from unittest import mock
 
@@ -26,9 +25,9 @@ _ASYNCHRONOUS = importlib.import_module("asyncjax.traces.asynchronous")
 _REPLAY = importlib.import_module("asyncjax.simulation.replay")
 
 
-class _LastInFirstOut(deque):
-    def popleft(self):
-        return self.pop()
+class _LastInFirstOut(list):
+    def pop(self, _=0):
+        return super().pop()
 
 
 def _ties_backwards():
@@ -49,13 +48,13 @@ def _ties_backwards():
 
 def _read_off_by_one():
     """Merged traces say that models are one older than they are."""
-    made = _ASYNCHRONOUS.merged
+    trace_of_stream = _ASYNCHRONOUS.trace_of_stream
 
-    def merged(*args, **kwargs):
-        trace = made(*args, **kwargs)
+    def older(*args, **kwargs):
+        trace = trace_of_stream(*args, **kwargs)
         return trace._replace(read_version=np.maximum(trace.read_version - 1, 0))
 
-    return mock.patch.object(_ASYNCHRONOUS, "merged", merged)
+    return mock.patch.object(_ASYNCHRONOUS, "trace_of_stream", older)
 
 
 def _weights_of_one():
@@ -69,7 +68,13 @@ def _weights_of_one():
 
 def _last_in_first_out():
     """Queues give out the newest job first."""
-    return mock.patch.object(server, "deque", _LastInFirstOut)
+    begin = server.Server.__init__
+
+    def backwards(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        self.queues = [_LastInFirstOut(queue) for queue in self.queues]
+
+    return mock.patch.object(server.Server, "__init__", backwards)
 
 
 def _forgotten_cancellation():

@@ -268,7 +268,7 @@ def _momentum(step):
 
 def _common(own):
     """Sizes that hold most traces, so that sweeps share a program."""
-    most = {"waves": 160, "updates": 10, "slots": 20, "directions": 20, "copies": 3, "group": 20}
+    most = {"waves": 160, "updates": 80, "slots": 20, "directions": 20, "group": 20}
     grown = {name: max(getattr(own, name), size) for name, size in most.items()}
     runs = max(own.runs, 20) if own.runs else 0
     return replace(own, single=False, runs=runs, **grown)

@@ -477,7 +477,8 @@ def test_an_unpaired_unit_leaves_the_running_sum_as_it_was(n_workers, float64):
 
 
 def with_features(problem, features):
-    return replace(problem, data=problem.data._replace(features=jnp.asarray(features)))
+    examples = (jnp.asarray(features), problem.data.targets)
+    return replace(problem, data=problem.data._replace(examples=examples))
 
 
 @pytest.mark.slow

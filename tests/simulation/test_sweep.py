@@ -182,10 +182,9 @@ def roomy(own):
     return replace(
         own,
         waves=max(own.waves, 320),
-        updates=max(own.updates, 5),
+        updates=max(own.updates, 320),
         slots=max(own.slots, 10),
         directions=max(own.directions, 5),
-        copies=max(own.copies, 2),
         group=max(own.group, 10),
         single=False,
     )

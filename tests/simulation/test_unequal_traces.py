@@ -24,10 +24,9 @@ def roomy(own):
     return replace(
         own,
         waves=320,
-        updates=5,
+        updates=80,
         slots=10,
         directions=20,
-        copies=3,
         records=own.records,
         group=40,
         single=False,
@@ -196,7 +195,7 @@ def test_what_is_beside_a_trace_changes_no_bit():
     """Bit for bit, where the sizes are the same: in another place, beside other traces."""
     problem = noisy()
     short, long, middling, other = unequal("wait for 2", (9, 34, 20, 34))
-    wide = {"sizes": lambda own: replace(own, waves=100, slots=10, updates=5, group=5, copies=3)}
+    wide = {"sizes": lambda own: replace(own, waves=100, slots=10, updates=40, group=5)}
     first = swept([short, long, middling], problem, **wide)
     for traces_of, places in (
         ([long, middling, short], (2, 0, 1)),

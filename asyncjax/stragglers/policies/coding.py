@@ -143,7 +143,10 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
         ValueError: tolerated must leave the sum exact, got 2, but not without the workers 0, 2
     """
     exact = flag("exact", exact)
-    array = np.asarray(code, np.float64)
+    try:
+        array = np.asarray(code, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"code must be a concrete array of numbers, got {code!r}") from error
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.size == 0:
         raise ValueError(f"code must be a square matrix, got an array of shape {array.shape}")
     if not np.isfinite(array).all() or not (array != 0).any(axis=1).all():

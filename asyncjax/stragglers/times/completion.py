@@ -450,6 +450,9 @@ def completion_of_survival(
     within("start", start, least=0)
     function("survival", survival, "a function t -> P(T > t)")
     scale, origin = (jnp.asarray(value, jnp.result_type(float)) for value in (typical, start))
+    given = jax.eval_shape(survival, jax.ShapeDtypeStruct((7,), scale.dtype))
+    if np.shape(given) != (7,):
+        raise ValueError(f"survival must keep the shape of t, got {given!r} for (7,)")
     at = laws.panel_levels(scale.dtype, n)
     step = at[1] - at[0]
     at = np.append(at, np.arange(at[-1] + step, _FARTHEST, step))
