@@ -289,7 +289,7 @@ class TinyGPT(nn.Module):
             "heads": 1,
             "length": 1,
         }.items():
-            whole(name, getattr(self, name), least)
+            whole(name, getattr(self, name), 0 if name == "depth" else 1)
         if self.width % self.heads:
             raise ValueError(
                 f"heads must divide width, got {self.heads} heads and width {self.width}"

@@ -143,7 +143,7 @@ def ran(
     most = 2 ** math.ceil(math.log2(gradients))
 
     def roomy(own: Any) -> Any:
-        return replace(own, waves=max(own.waves, most), slots=max(own.slots, SLOTS), copies=4)
+        return replace(own, waves=max(own.waves, most), slots=max(own.slots, SLOTS))
 
     def lane(number: int, step: float) -> lanes.Lane:
         trace = every[number]._replace(weight=every[number].weight * np.float32(step))

@@ -221,6 +221,9 @@ class Counted:
         TRACED.append(1)
         return self.loss.of_rows(params, features, targets)
 
+    def __call__(self, params, rest, examples, key=None):
+        return self.of_rows(params, *examples)
+
     def penalty(self, params):
         return self.loss.penalty(params)
 
@@ -539,6 +542,9 @@ class OnlyReverse:
 
     def of_rows(self, params, features, targets):
         return jax.nn.softplus(-targets * score(features, params))
+
+    def __call__(self, params, rest, examples, key=None):
+        return self.of_rows(params, *examples)
 
     def penalty(self, params):
         return 0.5 * L2 * jnp.sum(jnp.square(params))
