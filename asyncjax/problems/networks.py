@@ -282,13 +282,7 @@ class TinyGPT(nn.Module):
 
     def __post_init__(self) -> None:
         """Refuses fields of another kind, and heads that do not divide the width."""
-        for name, least in {
-            "vocabulary": 1,
-            "width": 1,
-            "depth": 0,
-            "heads": 1,
-            "length": 1,
-        }.items():
+        for name in ("vocabulary", "width", "depth", "heads", "length"):
             whole(name, getattr(self, name), 0 if name == "depth" else 1)
         if self.width % self.heads:
             raise ValueError(

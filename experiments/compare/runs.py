@@ -143,7 +143,8 @@ def ran(
     most = 2 ** math.ceil(math.log2(gradients))
 
     def roomy(own: Any) -> Any:
-        return replace(own, waves=max(own.waves, most), slots=max(own.slots, SLOTS))
+        room = {"waves": most, "updates": most, "slots": SLOTS}
+        return replace(own, **{name: max(getattr(own, name), size) for name, size in room.items()})
 
     def lane(number: int, step: float) -> lanes.Lane:
         trace = every[number]._replace(weight=every[number].weight * np.float32(step))
