@@ -254,8 +254,8 @@ def _sizes(common, waves):
     """Replays have sizes that hold every trace, if `common`; one by one the runs are their own."""
     sizes_of = _REPLAY.sizes_of
 
-    def held(plans):
-        own = sizes_of(plans)
+    def held(*given):
+        own = sizes_of(*given)
         return _common(own) if waves else replace(_common(own), runs=own.runs)
 
     with mock.patch.object(_REPLAY, "sizes_of", held if common else sizes_of):
