@@ -72,8 +72,8 @@ def compensate_delay_adaptively(
     Adds strength / sqrt(s + epsilon) * g * g * (params - read_params) elementwise, where s is the
     moving average of g * g, this gradient's included.
 
-    The average starts at 0, so the correction is at most strength / sqrt(1 - decay) *
-    |params - read_params| times the gradient: 8.9 times with the defaults, the paper's numbers.
+    The average starts at 0, so the correction is at most `strength / sqrt(1 - decay) *
+    abs(params - read_params)` times the gradient: 8.9 times with the defaults, the paper's numbers.
     Where a parameter moves by more than 0.11 within a delay a correction may then turn the gradient
     around, and the rule overflow. Source: Zheng et al. 2017 (DC-ASGD-a).
 

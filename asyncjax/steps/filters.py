@@ -208,8 +208,9 @@ def afl_guard(
 ) -> Transformation:
     r"""AFLGuard: drops arrivals that are far from the server's own gradient.
 
-    .. math:: g \text{ passes} \iff \|g - g_s\| \le \lambda \|g_s\|,
-              \qquad g_s = \text{validation\_gradient}(x)
+    .. math:: \|g - g_s\| \le \lambda \|g_s\|, \qquad g_s = \nabla f_s(x)
+
+    is what passes, with f_s the loss of the server itself.
 
     For `simulation.Update(..., gradient_transform=...)`. Every `update` needs `params`, at which
     the server takes its gradient.
