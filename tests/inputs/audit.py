@@ -4,8 +4,9 @@
     python -m tests.inputs.audit traces --missing       functions and arguments without a line
 
 `<room>.calls.txt` has calls that are right, one a line. In each, one argument at a time becomes
-every one of `WRONG`; the answer must be a sentence that names the argument. What may stand there is
-said behind the call, and then has to be accepted:
+every one of `KINDS` and `VALUES`. A wrong kind must be refused, if only by Python or JAX; a number
+out of range in a sentence that names the argument. What may stand there is said behind the call,
+and then has to be accepted:
 
     clocks.with_failures(clock, probability=0.5)    # probability: 0
 
@@ -27,7 +28,8 @@ from typing import Any, NamedTuple
 from tests.inputs.table import FOLDER, Line, evaluate, is_definition, is_sentence, lines, told
 from tests.inputs.world import ROOMS, world
 
-WRONG = ("None", "'x'", "-1", "nan", "a_function")
+KINDS = ("None", "'x'", "a_function")
+VALUES = ("-1", "nan")
 
 
 class Finding(NamedTuple):
@@ -36,7 +38,7 @@ class Finding(NamedTuple):
     line: Line
     argument: str
     value: str
-    verdict: str  # "clear", "obscure", "silent", "hangs", "accepted", "refused"
+    verdict: str  # "clear", "raised", "obscure", "silent", "hangs", "accepted", "refused"
     message: str
 
     def __str__(self) -> str:
@@ -60,17 +62,19 @@ def findings(path: Path) -> Iterator[Finding]:
 def _of_call(line: Line, names: dict[str, Any]) -> Iterator[Finding]:
     allowed = _allowed(line.rest)
     for argument, place in _arguments(line.text, names):
-        for value in WRONG:
+        for value in KINDS + VALUES:
             text = _replaced(line.text, place, value)
             if text == ast.unparse(ast.parse(line.text, mode="eval")):
                 continue
             answer = told(text, names)
             listed = allowed.get(argument, set())
             may = value in listed or "*" in listed
-            yield Finding(line, argument, value, _verdict(answer, argument, may), str(answer))
+            yield Finding(
+                line, argument, value, _verdict(answer, argument, value, may), str(answer)
+            )
 
 
-def _verdict(answer: Exception | str | None, argument: str, may: bool) -> str:
+def _verdict(answer: Exception | str | None, argument: str, value: str, may: bool) -> str:
     if answer == "hangs":
         return "hangs"
     if answer is None:
@@ -80,7 +84,9 @@ def _verdict(answer: Exception | str | None, argument: str, may: bool) -> str:
     named = re.search(rf"\b{re.escape(argument)}\b", str(answer)) is not None
     if isinstance(answer, OSError) and answer.filename is not None:
         return "clear"  # a file that is not there, by its name
-    return "clear" if isinstance(answer, Exception) and is_sentence(answer) and named else "obscure"
+    if isinstance(answer, Exception) and is_sentence(answer) and named:
+        return "clear"
+    return "raised" if value in KINDS else "obscure"
 
 
 def _allowed(rest: str) -> dict[str, set[str]]:
