@@ -155,7 +155,6 @@ def train(
         raise ValueError(
             f"workers has {n} workers but problem has only {shards} shards (n_workers)"
         )
-    arguments.check_problem(server_problem)
     arguments.check_update(update, server_problem.params, n_workers=n)
     server_update: Update = arguments.first_equal(update_of(update))
     if server_update.is_of_arrivals and rule.collect.reuse is not None:

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from asyncjax.checks import file_path, function, instance, one_key, shown, whole
+from asyncjax.checks import file_path, one_key, shown, whole
 from asyncjax.problems import Problem
 from asyncjax.simulation.update import Arrival, Extras, Update
 from asyncjax.steps.transformation import worker_tables
@@ -90,10 +90,6 @@ class Execution:
     on_record: Callable[[Any], None] | None = None
 
     def __post_init__(self) -> None:
-        if self.on_record is not None:
-            function("on_record", self.on_record, "a function of a row of the records")
-        if self.progress is not None:
-            function("progress", self.progress, "a function of a Progress")
         if self.checkpoint is not None:
             file_path("checkpoint", self.checkpoint)
         limit = self.memory_limit
@@ -113,9 +109,7 @@ def execution_of(
 
     `knows` names the fields that this run can honour beside progress and checkpoint.
     """
-    if execution is None:
-        execution = Execution()
-    instance("execution", execution, Execution, "a simulation.Execution")
+    execution = Execution() if execution is None else execution
     for name, value in short.items():
         if value is not None and getattr(execution, name) is not None:
             raise ValueError(f"{name} must be given once, alone or in the execution")
@@ -123,11 +117,6 @@ def execution_of(
         if name not in knows and getattr(execution, name) is not None:
             raise ValueError(f"{name} of the execution must be None: this run does not look at it")
     return replace(execution, **{name: value for name, value in short.items() if value is not None})
-
-
-def check_problem(problem: Problem) -> None:
-    """Refuses what is no problem."""
-    instance("problem", problem, Problem, "a Problem, as asyncjax.problems makes it")
 
 
 def check_optimizer(name: str, value: Any) -> None:
@@ -148,22 +137,6 @@ def check_optimizer(name: str, value: Any) -> None:
         )
 
 
-def check_prox(prox: Any, params: Any) -> None:
-    """Refuses what is no proximal operator of such a model; None is.
-
-    Example:
-        >>> from asyncjax import steps
-        >>> check_prox(steps.l1(0.1), jnp.zeros(2))
-        >>> check_prox(lambda tree, step_size: 0.0, jnp.zeros(2))
-        Traceback (most recent call last):
-        ...
-        ValueError: prox must return a tree like the model's, got float32[]
-    """
-    if prox is not None:
-        function("prox", prox, "a proximal operator, such as steps.l1(1e-3)")
-        _check_like("prox", lambda model: prox(model, 1.0), params, dtypes=True)
-
-
 def check_workers(problem: Problem, trace: EventTrace) -> None:
     """Refuses a trace with more workers than the problem has shards."""
     workers = worker_count(trace)
@@ -174,33 +147,18 @@ def check_workers(problem: Problem, trace: EventTrace) -> None:
         )
 
 
-def _check_opt_state(given: Any, optimizer: optax.GradientTransformation, params: Any) -> None:
-    """Refuses a state of other structure, shapes or dtypes than `optimizer.init(params)`."""
-    like = jax.eval_shape(lambda params: jax.tree.map(jnp.asarray, optimizer.init(params)), params)
-    try:
-        fits = forms(jax.tree.map(jnp.asarray, given)) == forms(like)
-    except TypeError:  # something that is no array
-        fits = False
-    if not fits:
-        raise ValueError(
-            "opt_state must have the structure, shapes and dtypes of optimizer.init(params): it is"
-            " the state of another optimizer or of another model"
-        )
-
-
 def check_update(
     update: Update | optax.GradientTransformation,
     params: Any,
     traces: Sequence[EventTrace] = (),
     *,
-    opt_state: Any = None,
     n_workers: int = 0,
 ) -> None:
-    """Refuses an update whose parts are of the wrong kind or do not fit the run.
+    """Refuses an update that does not fit the run.
 
-    That is: make no model of such a model, look at gradients one by one where these serve in
-    several updates, or have a table of fewer workers than those of the traces, or `n_workers`; and
-    an `opt_state` that is not one of the optimizer.
+    That is one whose parts make no model of such a model, look at gradients one by one where these
+    serve in several updates, or have a table of fewer workers than those of the traces, or
+    `n_workers`.
     """
     n_workers = max([n_workers, *map(worker_count, traces)])
     is_plain = not isinstance(update, Update)
@@ -209,8 +167,6 @@ def check_update(
     sent, aggregator = update.worker_params, update.aggregator
     check_optimizer("update" if is_plain else "optimizer", optimizer)
     if sent is not None:
-        words = "a function of (params, opt_state), such as steps.look_ahead(0.9)"
-        function("worker_params", sent, words)
         _check_like("worker_params", lambda model: sent(model, optimizer.init(model)), params)
     for name in ("gradient_transform", "aggregator"):
         if getattr(update, name) is not None and any(trace.reuse is not None for trace in traces):
@@ -228,16 +184,12 @@ def check_update(
 
         _check_like("gradient_transform", changed, params)
     if aggregator is not None:
-        words = "a function of (rows, present, extras), such as steps.median()"
-        function("aggregator", aggregator, words)
 
         def aggregated(model: Any) -> Any:
             rows = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), model)
             return aggregator(rows, jnp.ones(3, bool), _extras((3,)))
 
         _check_like("aggregator", aggregated, params)
-    if opt_state is not None:
-        _check_opt_state(opt_state, optimizer, params)
     for name, rule in (("optimizer", optimizer), ("gradient_transform", transform)):
         for whose, count in () if rule is None else worker_tables(rule, params):
             if count < n_workers:
@@ -267,28 +219,16 @@ def _extras(shape: tuple[int, ...]) -> Extras:
     return Extras(number, number, number, jnp.zeros(shape))
 
 
-def _check_like(
-    name: str, make: Callable[[Any], Any], params: Any, *, dtypes: bool = False
-) -> None:
+def _check_like(name: str, make: Callable[[Any], Any], params: Any) -> None:
     """Refuses a function that does not make a model of a model; nothing is computed."""
     model = jax.tree.map(jnp.asarray, params)
-    made = jax.eval_shape(lambda model: jax.tree.map(jnp.asarray, make(model)), model)
-    trees = jax.tree.structure(made) == jax.tree.structure(model)
-    got, like = jax.tree.leaves(made), jax.tree.leaves(model)
-    if not trees or any(
-        new.shape != old.shape or (dtypes and new.dtype != old.dtype)
-        for new, old in zip(got, like, strict=True)
-    ):
-        leaves = [f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in got]
+    new = jax.eval_shape(lambda model: jax.tree.map(jnp.asarray, make(model)), model)
+    got, like = (jax.tree.flatten(jax.tree.map(lambda leaf: leaf.shape, x)) for x in (new, model))
+    if got != like:
+        leaves = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(new)]
         raise ValueError(
             f"{name} must return a tree like the model's, got {', '.join(leaves) or 'no arrays'}"
         )
-
-
-def forms(tree: Any) -> tuple[Any, list[Any]]:
-    """Structure, shapes and dtypes of a tree of arrays."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
 def key_of(key: jax.Array | None) -> jax.Array:

@@ -38,15 +38,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import flag, one_key, real, whole
+from asyncjax.checks import one_key, real, whole
 from asyncjax.problems import Problem
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
-    check_optimizer,
-    check_problem,
-    check_prox,
     check_workers,
     execution_of,
     key_of,
@@ -95,7 +92,6 @@ def first_gradients(problem: Problem, n_workers: int | None = None, *, key: jax.
         >>> simulation.first_gradients(problem, key=jax.random.key(0)).shape
         (3, 2)
     """
-    check_problem(problem)
     one_key("key", key)
     shards = problem.n_workers
     count = shards if n_workers is None else n_workers
@@ -177,12 +173,10 @@ def replay_piag(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    arrivals, execution, key = _read(
-        problem, trace, (rule, prox), "PIAG", execution, (key, progress, checkpoint)
-    )
+    arrivals, execution, key = _read(problem, trace, "PIAG", execution, (key, progress, checkpoint))
     check_workers(problem, arrivals)
     n_workers, start = worker_count(arrivals), None
-    if flag("full_start", full_start):
+    if full_start:
         table = first_gradients(problem, n_workers, key=key)
         start = aggregated(rule, n_workers, initial=table, prox=prox).init(problem.params)
         if (told := execution.on_record) is not None:
@@ -282,7 +276,7 @@ def replay_block_descent(
     """
     n_blocks, torn = whole("n_blocks", n_blocks), real("torn", torn, least=0, most=1)
     arrivals, execution, key = _read(
-        problem, trace, (rule, prox), "block descent", execution, (key, progress, checkpoint)
+        problem, trace, "block descent", execution, (key, progress, checkpoint)
     )
     optimizer = _in_blocks(rule, n_blocks, prox)
     if not torn:
@@ -293,8 +287,6 @@ def replay_block_descent(
             f"trace must have start, the moment at which each job began, for torn={torn}; without"
             " it use torn=0"
         )
-    if waves is not None:
-        flag("waves", waves)
     plan = plan_of(trace, record_every=record_every)
     check_workers(problem, arrivals)
     program = torn_program(plan, block_versions(arrivals, n_blocks, torn))
@@ -308,25 +300,21 @@ def replay_block_descent(
 def _read(
     problem: Problem,
     trace: Any,
-    parts: tuple[optax.GradientTransformation, Prox | None],
     method: str,
     execution: Execution | None,
     short: tuple[Any, Any, Any],
 ) -> tuple[EventTrace, Execution, jax.Array]:
     """The trace, execution and key of a run; refuses what the two algorithms do not take.
 
-    `parts` are the rule and the proximal operator, `short` the key, progress and checkpoint.
+    `short` are the key, progress and checkpoint.
     """
     key, progress, checkpoint = short
-    check_problem(problem)
     execution = execution_of(
         execution,
         knows=("memory_limit", "on_record"),
         progress=progress,
         checkpoint=checkpoint,
     )
-    check_optimizer("rule", parts[0])
-    check_prox(parts[1], problem.params)
     arrivals = trace_of(trace)
     check_single(arrivals, method, _NO_GROUPS if method == "PIAG" else _NO_BLOCKS)
     return arrivals, execution, key_of(key)

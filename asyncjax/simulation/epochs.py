@@ -42,7 +42,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
-from asyncjax.checks import flag, whole
+from asyncjax.checks import whole
 from asyncjax.orders import Order, ProjectedOrder, prefix_norms
 from asyncjax.orders.projected import (
     ProjectedState,
@@ -58,7 +58,6 @@ from asyncjax.problems.units import has_losses, job_loss
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
-    check_problem,
     execution_of,
     key_of,
     plain_optimizer,
@@ -152,11 +151,10 @@ def run_epochs(
         Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
         Training", arXiv 2302.00845.
     """
-    check_problem(problem)
     short = {"progress": progress, "checkpoint": checkpoint}
     execution = execution_of(execution, knows=("mesh", "on_record"), **short)
     optimizer = plain_optimizer(update, "epochs")
-    measured, key = flag("prefix_norms", prefix_norms), key_of(key)
+    measured, key = prefix_norms, key_of(key)
     n_epochs, n_workers = whole("n_epochs", n_epochs), whole("n_workers", n_workers)
     units = whole("units_per_step", units_per_step)
     every = min(whole("record_every", record_every), n_epochs)

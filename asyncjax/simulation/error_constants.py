@@ -16,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import instance, one_key, real, shown, whole
+from asyncjax.checks import one_key, real, whole
 from asyncjax.problems import Problem, batches
 from asyncjax.problems import smoothness as stated_smoothness
 from asyncjax.problems.units import has_losses
-from asyncjax.simulation.arguments import forms
 from asyncjax.stragglers import ErrorBound
 from asyncjax.stragglers.plans.bounds import Floor
 
@@ -105,12 +104,9 @@ def estimate_error_bound(
         >>> round(bound.noise_variance, 4), round(bound.initial_error, 4)
         (0.64, 4.05)
     """
-    instance("problem", problem, Problem, "a Problem, as asyncjax.problems makes it")
-    if problem.objective is None:
-        raise TypeError("problem must have an objective, got one without")
-    if problem.worker_state_of is not None:
-        raise TypeError("problem must keep no state at its workers, got one with keep_state=True")
     objective = problem.objective
+    if objective is None or problem.worker_state_of is not None:
+        raise TypeError("problem must have an objective, and keep no state at its workers")
     direction_key, start_key, sample_key = jax.random.split(one_key("key", key), 3)
     step_size = real("step_size", step_size, above=0)
     n_samples = whole("n_samples", n_samples, most=10_000_000)
@@ -126,7 +122,11 @@ def estimate_error_bound(
     if optimum is None:
         optimum = _descended(objective, start, jnp.asarray(step_of), n_steps)
     else:
-        optimum = _like(optimum, start)
+        optimum = jax.tree.map(
+            lambda leaf, value: jnp.reshape(jnp.asarray(value, leaf.dtype), leaf.shape),
+            start,
+            optimum,
+        )
     if strong_convexity is None or smoothness is None:
         least, most = _extremes(objective, optimum, direction_key, n_products)
         smoothness = max(step_of, most) if smoothness is None else smoothness
@@ -154,19 +154,6 @@ def estimate_error_bound(
 def _rounding(params: Any) -> float:
     """Relative precision of the model's numbers."""
     return float(max(jnp.finfo(leaf.dtype).eps for leaf in jax.tree.leaves(params)))
-
-
-def _like(optimum: Any, model: Any) -> Any:
-    """The minimum that is given, a tree like the model's, of its types."""
-    shapes = ", ".join(str(leaf.shape) for leaf in jax.tree.leaves(model))
-    words = f"optimum must be a tree like the problem's params, of the shapes {shapes}, got"
-    try:
-        read = jax.tree.map(lambda leaf, own: jnp.asarray(own, leaf.dtype), model, optimum)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{words} {shown(optimum)}") from error
-    if forms(read) != forms(model):
-        raise ValueError(f"{words} {shown(optimum)}")
-    return read
 
 
 def _check_reached(first: float, least: float, left: float, rounding: float) -> None:

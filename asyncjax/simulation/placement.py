@@ -49,11 +49,6 @@ def mesh_of(mesh: Any, *placed: Any) -> Mesh | None:
     Example:
         >>> mesh_of(None, jax.numpy.ones(2)) is None
         True
-        >>> mesh_of(3)
-        Traceback (most recent call last):
-        ...
-        TypeError: mesh must be a jax.sharding.Mesh, such as jax.make_mesh((8,), ("devices",)), got
-        3
     """
     if mesh is None:
         shardings = map(sharding_of, placed)
@@ -61,9 +56,6 @@ def mesh_of(mesh: Any, *placed: Any) -> Mesh | None:
         mesh = next((each for each in meshes if each.size > 1), None)
         if mesh is None:
             return None
-    if not isinstance(mesh, Mesh):
-        words = 'a jax.sharding.Mesh, such as jax.make_mesh((8,), ("devices",))'
-        raise TypeError(f"mesh must be {words}, got {shown(mesh)}")
     # The compiler decides where arrays between the constraints lie, also if the mesh says others.
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
 
@@ -283,7 +275,7 @@ def shards_of(mesh: Mesh | None, specs: Any, params: Any) -> Shards | None:
         return None
     own = _specs_of(specs, params)
     for spec, leaf in zip(own, jax.tree.leaves(params), strict=True):
-        _check_fit(spec, np.shape(leaf), mesh)
+        NamedSharding(mesh, spec).shard_shape(np.shape(leaf))  # JAX says what does not fit
     named = {axis for spec in own for axis in _axes(spec)}
     free = tuple(axis for axis in mesh.axis_names if axis not in named)
     return Shards(mesh, free or mesh.axis_names, own)
@@ -294,43 +286,14 @@ def _specs_of(specs: Any, params: Any) -> tuple[PartitionSpec, ...]:
     if specs is None:
         specs = PartitionSpec()
     if callable(specs):
-        found = jax.tree.map(specs, params)
-    else:
-        try:
-            found = jax.tree.broadcast(specs, params, is_leaf=_is_spec)
-        except (TypeError, ValueError):
-            found = None
-    leaves = [] if found is None else jax.tree.leaves(found, is_leaf=_is_spec)
-    count = len(jax.tree.leaves(params))
-    if len(leaves) != count or not all(map(_is_spec, leaves)):
-        raise TypeError(
-            "specs must be PartitionSpecs in a tree like the problem's params, or a function from a"
-            f" leaf of them to its PartitionSpec, got {shown(specs)}"
-        )
-    return tuple(leaves)
+        return tuple(jax.tree.leaves(jax.tree.map(specs, params), is_leaf=_is_spec))
+    return tuple(
+        jax.tree.leaves(jax.tree.broadcast(specs, params, is_leaf=_is_spec), is_leaf=_is_spec)
+    )
 
 
 def _is_spec(value: Any) -> bool:
     return isinstance(value, PartitionSpec)
-
-
-def _check_fit(spec: PartitionSpec, shape: tuple[int, ...], mesh: Mesh) -> None:
-    """Refuses a spec that does not fit a leaf or the mesh."""
-    axes = _axes(spec)
-    unknown = [axis for axis in axes if axis not in mesh.axis_names]
-    if unknown:
-        raise ValueError(
-            f"specs must name axes of mesh, {mesh.axis_names}, got {unknown[0]!r} in {spec}"
-        )
-    if len(set(axes)) < len(axes) or len(spec) > len(shape):
-        raise ValueError(f"specs must fit the leaves of the params, got {spec} for shape {shape}")
-    for axis, names in enumerate(spec):
-        parts = math.prod(mesh.shape[name] for name in _names(names))
-        if shape[axis] % parts:
-            raise ValueError(
-                f"specs must split evenly, got {spec}, {parts} parts of axis {axis}, for a leaf of"
-                f" shape {shape}"
-            )
 
 
 def _names(entry: Any) -> tuple[str, ...]:

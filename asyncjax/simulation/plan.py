@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import flag, instance, shown, whole
+from asyncjax.checks import whole
 from asyncjax.simulation.rows import ServiceIntervals, no_intervals
 from asyncjax.simulation.waves import Gradients, Waves, default_width, gradients_of, pack
 from asyncjax.traces import EventTrace, validate
@@ -120,7 +120,6 @@ def plan(
         >>> planned.n_waves, planned.width, planned.n_slots
         (10, 4, 4)
     """
-    instance("trace", trace, EventTrace, "an EventTrace")
     alike = plan_alike([trace], width=width, record_every=record_every, worker_order=worker_order)
     return alike[0]
 
@@ -155,14 +154,13 @@ def plan_alike(
     """
     width = None if width is None else whole("width", width)
     record_every = None if record_every is None else whole("record_every", record_every)
-    counts = [validate(trace).n_updates for trace in several("traces", traces)]
+    counts = [validate(trace).n_updates for trace in traces]
     if min(counts) < 1:
         raise ValueError("trace makes no update: steps is False throughout")
     if len({trace.reuse is None for trace in traces}) > 1:
         raise ValueError(
             "traces must be of one kind: some use gradients in several steps, some do not"
         )
-    worker_order = flag("worker_order", worker_order)
     gradients = [gradients_of(trace, worker_order=worker_order) for trace in traces]
     width = width or min(map(default_width, gradients))
     per_update = min(len(each.arrival) / n for each, n in zip(gradients, counts, strict=True))
@@ -188,7 +186,6 @@ def plan_of(
         ValueError: width must be None where trace is a plan, which has its own (1), got 2
     """
     if not isinstance(trace, ReplayPlan):
-        instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
         return plan(trace, width=width, record_every=record_every, worker_order=worker_order)
     for name, value, its in (
         ("width", width, f" ({trace.width})"),
@@ -203,18 +200,7 @@ def plan_of(
 
 def trace_of(trace: Any) -> EventTrace:
     """The trace, also of a plan."""
-    if isinstance(trace, ReplayPlan):
-        return trace.trace
-    return instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
-
-
-def several(name: str, value: Any) -> list[EventTrace]:
-    """Some traces, at least one."""
-    if not isinstance(value, list | tuple) or isinstance(value, EventTrace):
-        raise TypeError(f"{name} must be a list of EventTraces, got {shown(value)}")
-    if not value:
-        raise ValueError(f"{name} must hold at least one EventTrace, got none")
-    return [instance(name, trace, EventTrace, "made of EventTraces") for trace in value]
+    return trace.trace if isinstance(trace, ReplayPlan) else trace
 
 
 def recorded_versions(n_updates: int, record_every: int | None) -> np.ndarray:

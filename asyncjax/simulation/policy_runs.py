@@ -33,7 +33,7 @@ from asyncjax.problems.batches import WithoutReplacement
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import check_whole_shards, has_losses, row_loss
 from asyncjax.results.run import PolicyRecords, Run, Source
-from asyncjax.simulation.arguments import Execution, check_problem, execution_of, plain_optimizer
+from asyncjax.simulation.arguments import Execution, execution_of, plain_optimizer
 from asyncjax.simulation.cpu_rewrites import quick
 from asyncjax.simulation.engine import first_state, judge
 from asyncjax.simulation.loop import Loop, Progress, RowTeller, run
@@ -61,7 +61,6 @@ def run_policy(
     n_updates: int,
     record_every: int = 1,
     key: jax.Array,
-    rows_at_once: int | None = None,
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -77,8 +76,9 @@ def run_policy(
     (`delay` 0, `worker` the k-th to answer, `job` the update, `time`, `key`, `read_params`).
 
     Pure in (problem, times, policy, key): jit it, or vmap it over keys, step sizes and stages.
-    Memory: that of the rows of one backward pass (see `rows_at_once`), and 12 bytes for each worker
-    and update for the trace.
+    Memory: that of one backward pass over the `policy.max_load` rows of all n workers, those that
+    do not count masked (under vmap over step sizes and stages the drawn rows are shared), and 12
+    bytes for each worker and update for the trace.
 
     Args:
         problem: What is optimised: made with the default batch, the whole shard, from which loads
@@ -93,10 +93,6 @@ def run_policy(
         record_every: Record a row after every so many updates and at the end. A policy sees the
             loss where a row is recorded.
         key: Typed key.
-        rows_at_once: None: one backward pass over the `policy.max_load` rows of all n workers,
-            those that do not count masked; under vmap over step sizes and stages the drawn rows are
-            shared. A number: only rows that count are taken, so many in a pass: less work where k
-            or loads are small, and a bound on memory.
         execution: A checkpoint, progress and `on_record`, as in `replay`.
         progress: Short form of the execution's; the run is then cut into pieces, to the same bits.
         checkpoint: Short form of the execution's.
@@ -127,7 +123,6 @@ def run_policy(
     Reference:
         After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
-    check_problem(problem)
     short = {"progress": progress, "checkpoint": checkpoint}
     execution = execution_of(execution, knows=("on_record",), **short)
     optimizer = plain_optimizer(update, "a run of a policy")
@@ -142,9 +137,7 @@ def run_policy(
     total, every = whole("n_updates", n_updates), whole("record_every", record_every)
     if total * n >= 2**31:
         raise ValueError(f"n_updates must make fewer than 2**31 jobs of {n} workers, got {total}")
-    if rows_at_once is not None:
-        rows_at_once = whole("rows_at_once", rows_at_once)
-    load = load_rule(problem, chosen, n, rows_at_once)
+    load = load_rule(problem, chosen, n)
     kind = _ByUpdate(optimizer, total, min(every, total), n, load)
     loop = Loop(kind, _Inputs(times, chosen, key), total, kind.progress)
     told = execution.on_record
@@ -213,7 +206,6 @@ class LoadRule:
     has_samples: bool  # False: a job is what it is, and the load only takes time
     takes_all: bool  # every load is the whole shard
     capacity: int  # most samples of a shard in an update
-    rows_at_once: int | None = None  # of a pass over the rows that count; None: one over all
 
 
 @dataclass(frozen=True)
@@ -456,9 +448,7 @@ def _add(ledger: _Ledger, answers: _Answers) -> _Ledger:
     )
 
 
-def load_rule(
-    problem: Problem, policy: Policy, n_workers: int, rows_at_once: int | None = None
-) -> LoadRule:
+def load_rule(problem: Problem, policy: Policy, n_workers: int) -> LoadRule:
     """Fits a problem and a policy together."""
     if problem.n_workers not in (None, n_workers):
         raise ValueError(
@@ -481,7 +471,7 @@ def load_rule(
     check_whole_shards(problem)
     sizes = problem.data.size
     if isinstance(sizes, Tracer):
-        return LoadRule(True, False, capacity, rows_at_once)
+        return LoadRule(True, False, capacity)
     sizes = np.asarray(sizes)
     if capacity > sizes.min():
         raise ValueError(
@@ -489,7 +479,7 @@ def load_rule(
             + (f" times {policy.copies} shards" if policy.copies > 1 else "")
         )
     takes_all = not (policy.varies_load or policy.stops) and bool((sizes == capacity).all())
-    return LoadRule(True, takes_all, capacity, rows_at_once)
+    return LoadRule(True, takes_all, capacity)
 
 
 def shared_gradient(
@@ -507,32 +497,19 @@ def shared_gradient(
     if not how.has_samples:
         return _of_jobs(problem, params, number, shares, workers, keys)
     rows = _drawn_rows(problem, how, keys, counts)
-    share = jnp.sum(shares)
+    # A masked pass over all rows: what is gathered depends on the key only.
+    asked = (jnp.arange(rows.shape[1])[None] < loads[:, None]) & counts[:, None]
+    weight = jnp.where(asked, (shares / loads)[:, None], 0).reshape(-1)
+    share, data, loss = jnp.sum(shares), problem.data, row_loss(problem)
+    features, targets = data.features[rows.reshape(-1)], data.targets[rows.reshape(-1)]
 
-    def penalty(params: Any) -> jax.Array:
-        return share.astype(problem.data.weight.dtype) * row_loss(problem).penalty(params)
+    def total(params: Any) -> jax.Array:
+        losses = loss.of_rows(params, features, targets)
+        weighed = jnp.sum(jnp.where(weight != 0, weight.astype(losses.dtype) * losses, 0))
+        return weighed + share.astype(data.weight.dtype) * loss.penalty(params)
 
-    if how.rows_at_once is None:  # a masked pass over all; what is gathered depends on the key only
-        asked = (jnp.arange(rows.shape[1])[None] < loads[:, None]) & counts[:, None]
-        weight = jnp.where(asked, (shares / loads)[:, None], 0).reshape(-1)
-        losses = _weighted_loss(problem, rows.reshape(-1), weight)
-        total, direction = jax.value_and_grad(lambda x: losses(x) + penalty(x))(params)
-        return total / share.astype(total.dtype), direction
-    at_once = how.rows_at_once  # only the rows that count, in as many passes as they need
-    held = jnp.where(counts, loads, 0).astype(jnp.int32)
-    ends = jnp.cumsum(held)
-
-    def pass_over(number: jax.Array, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
-        place = number * at_once + jnp.arange(at_once, dtype=jnp.int32)
-        worker = jnp.minimum(jnp.searchsorted(ends, place, side="right"), shares.size - 1)
-        of_worker = jnp.clip(place - ends[worker] + held[worker], 0, rows.shape[1] - 1)
-        weight = jnp.where(place < ends[-1], shares[worker] / loads[worker], 0)
-        losses = _weighted_loss(problem, rows[worker, of_worker], weight)
-        return jax.tree.map(jnp.add, carry, jax.value_and_grad(losses)(params))
-
-    begin = jax.value_and_grad(penalty)(params)
-    total, direction = jax.lax.fori_loop(0, -(-ends[-1] // at_once), pass_over, begin)
-    return total / share.astype(total.dtype), direction
+    value, direction = jax.value_and_grad(total)(params)
+    return value / share.astype(value.dtype), direction
 
 
 def _drawn_rows(problem: Problem, how: LoadRule, keys: jax.Array, used: jax.Array) -> jax.Array:
@@ -561,18 +538,6 @@ def _drawn_rows(problem: Problem, how: LoadRule, keys: jax.Array, used: jax.Arra
 
     turns = -(-jnp.sum(used, dtype=jnp.int32) // at_once)
     return jax.lax.fori_loop(0, turns, draw, data.rows[:, : how.capacity])
-
-
-def _weighted_loss(problem: Problem, rows: jax.Array, weight: jax.Array) -> Callable[[Any], Any]:
-    """The weighted sum of the losses of some rows, a function of the model."""
-    data, loss = problem.data, row_loss(problem)
-    features, targets = data.features[rows], data.targets[rows]
-
-    def total(params: Any) -> jax.Array:
-        losses = loss.of_rows(params, features, targets)
-        return jnp.sum(jnp.where(weight != 0, weight.astype(losses.dtype) * losses, 0))
-
-    return total
 
 
 def _of_jobs(

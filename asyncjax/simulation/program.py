@@ -447,8 +447,6 @@ def check_sizes(sizes: Sizes, needed: Sizes) -> Sizes:
         ...
         ValueError: sizes must hold the traces, which need slots=3, got slots=2
     """
-    if not isinstance(sizes, Sizes):
-        raise TypeError(f"sizes must return Sizes, got {sizes!r}")
     for name in (each.name for each in fields(Sizes)):
         given, least = getattr(sizes, name), getattr(needed, name)
         if name in ("width", "records", "masked", "views"):

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import flag
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
 from asyncjax.problems.transfers import explicit
@@ -26,7 +25,6 @@ from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     FIELDS,
     Execution,
-    check_problem,
     check_update,
     check_workers,
     execution_of,
@@ -123,16 +121,14 @@ def replay(
         >>> bool(run.records.loss[-1] < run.records.loss[0])
         True
     """
-    check_problem(problem)
     execution = execution_of(execution, knows=FIELDS, progress=progress, checkpoint=checkpoint)
     key, mesh = key_of(key), mesh_of(execution.mesh)
-    waves = waves if waves is None else flag("waves", waves)
     learns = isinstance(order, Order) and order.needs_gradients
     keeps, arrivals = problem.worker_state_of is not None, trace_of(trace)
     if keeps:
         _check_states(learns, mesh)
     check_workers(problem, arrivals)
-    check_update(update, problem.params, [arrivals], opt_state=opt_state)
+    check_update(update, problem.params, [arrivals])
     server: Update = first_equal(update_of(update))
     is_open = waves is None and mesh is None and width is None and isinstance(trace, EventTrace)
     one_by_one = learns or waves is False or (is_open and batching_loses(problem))

@@ -26,13 +26,12 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from asyncjax.checks import flag, function, shown, within
+from asyncjax.checks import within
 from asyncjax.problems import Problem
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
-    check_problem,
     check_update,
     check_workers,
     execution_of,
@@ -51,7 +50,7 @@ from asyncjax.simulation.hosts import peers_of, placed
 from asyncjax.simulation.loop import Loop, Placed, Progress, progress_at, run
 from asyncjax.simulation.memory import check_memory
 from asyncjax.simulation.placement import everywhere_on, grid_parts, memory_of, mesh_of, padded
-from asyncjax.simulation.plan import ReplayPlan, plan_alike, several
+from asyncjax.simulation.plan import ReplayPlan, plan_alike
 from asyncjax.simulation.program import (
     Program,
     Sizes,
@@ -67,7 +66,6 @@ from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import EventTrace
 
 _AXES = ("seeds", "steps")
-_MAKER = "a function that makes an optax optimizer from a step size, such as optax.sgd"
 
 
 @explicit
@@ -171,13 +169,12 @@ def sweep(
         ...     run = simulation.sweep(
         ...         problem, trace, optax.sgd, [0.1, 0.2], keys=keys, width=1, sizes=common)
     """
-    check_problem(problem)
     short = {"mesh": mesh, "progress": progress, "checkpoint": checkpoint}
     execution = execution_of(execution, knows=("mesh", "memory_limit"), **short)
     steps = _step_sizes(step_sizes)
-    given = several("traces", [traces] if isinstance(traces, EventTrace) else traces)
-    _check_maker(update, steps)
-    _check_keys(keys, given)
+    given = [traces] if isinstance(traces, EventTrace) else traces
+    if len(given) not in (1, len(keys)):
+        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
     mesh, keys = mesh_of(execution.mesh, keys), peers_of(keys).gathered(keys)
     together = _are_together(problem, together, mesh)
     width = 1 if width is None and not together else width
@@ -190,7 +187,6 @@ def sweep(
     common = sizes_of(plans, update_of(first))
     common = common if together else replace(common, masked=False)
     if sizes is not None:
-        function("sizes", sizes, "a function of Sizes that returns Sizes")
         common = check_sizes(sizes(common), common)
     runs = len(keys) * len(steps)
     if mesh is not None:  # those that a device has, at most
@@ -218,7 +214,7 @@ def sweep(
 def _are_together(problem: Problem, together: bool | None, mesh: Mesh | None) -> bool:
     """Whether runs go side by side; what is faster, where nothing is said."""
     if together is not None:
-        return flag("together", together)
+        return together
     device = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     return device != "cpu" or not convolves(problem)
 
@@ -249,29 +245,6 @@ def _step_sizes(step_sizes: Any) -> jax.Array:
     if steps.ndim != 1 or not steps.size:
         raise ValueError(f"step_sizes must be a non-empty list of numbers, got shape {steps.shape}")
     return jnp.asarray(steps, jnp.result_type(float))
-
-
-def _check_maker(update: Any, steps: jax.Array) -> None:
-    """Refuses what makes no optimizer of a step size."""
-    if isinstance(update, optax.GradientTransformation | Update):
-        raise TypeError(f"update must be {_MAKER}, got an optimizer")
-    function("update", update, _MAKER)
-    result = update(steps[0])
-    if not isinstance(result, optax.GradientTransformation | Update):
-        raise TypeError(f"update must be {_MAKER}, but it returned {shown(result)}")
-
-
-def _check_keys(keys: Any, given: Sequence[EventTrace]) -> None:
-    """Refuses what is no list of keys, one for each trace."""
-    is_typed = isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
-    if not is_typed or keys.ndim != 1:
-        raise TypeError(
-            f"keys must be typed keys [S], as jax.random.split makes them, got {shown(keys)}"
-        )
-    if not len(keys):
-        raise ValueError("keys must hold at least one key, got none")
-    if len(given) not in (1, len(keys)):
-        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
 
 
 # The compiled loop.

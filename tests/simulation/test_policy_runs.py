@@ -350,20 +350,3 @@ def test_a_gradient_that_fails_at_a_worker_that_is_not_used_does_no_harm():
     got = run(stragglers.fixed(N - 1), times, n_updates=5, problem=problem)
     np.testing.assert_allclose(got.params, (1 - STEP) ** 5, rtol=1e-6)
     assert np.isfinite(got.records.loss).all()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("at_once", [1, 5])
-def test_only_rows_that_count_give_the_same_run(at_once):
-    policies = (
-        stragglers.staged(k=[1, 3, N], load=[2, 5, S], updates=[3, 3, 3]),
-        stragglers.drop_compute(0.7, 5, n_workers=N),
-        stragglers.gradient_coding(stragglers.cyclic_code(N, 2), S, tolerated=2),
-    )
-    problem = problems.logistic(FEATURES, np.sign(TARGETS), n_workers=N, l2=0.1)
-    for policy in policies[: 1 if at_once == 1 else 3]:
-        whole = run(policy, n_updates=9, problem=problem)
-        used = run(policy, n_updates=9, problem=problem, rows_at_once=at_once)
-        np.testing.assert_allclose(used.params, whole.params, rtol=1e-12)
-        np.testing.assert_allclose(used.records.loss, whole.records.loss, rtol=1e-12)

@@ -194,7 +194,6 @@ def test_the_same_view_compiles_once():
 @pytest.mark.parametrize(
     ("view", "error", "message"),
     [
-        (3, TypeError, r"worker_params must be a function of \(params, opt_state\).*got 3"),
         (
             lambda params, state: params[0],
             ValueError,

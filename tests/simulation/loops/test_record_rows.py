@@ -166,5 +166,3 @@ def test_what_tells_no_rows_says_so():
     keys = jax.random.split(KEY, 2)
     with pytest.raises(ValueError, match="on_record of the execution must be None: this run does"):
         simulation.sweep(quadratic()[0], trace, optax.sgd, [0.1], keys=keys, execution=how)
-    with pytest.raises(TypeError, match="on_record must be a function of a row"):
-        simulation.Execution(on_record=3)
