@@ -15,6 +15,7 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `figure(part, name, alt)` | a picture; `python -m experiments.pages --figures` draws it |
 | `trials()` | how often each part tuned its methods, a row a part |
 | `bench(name, row, column)` | a number of a table in `benchmarks/README.md` |
+| `papers()` | figures of the five papers (`experiments/papers`) |
 | `counted()` | how many rows of `docs/claims.md` hold |
 
 `where` is as in `study.less`. `python -m experiments.pages` writes all pages that changed, with
@@ -34,6 +35,7 @@ from asyncjax import results
 from asyncjax.results import statistics
 from asyncjax.study import pages
 from experiments import part
+from experiments.papers import figure as figure_of_papers
 from experiments.part import ROOT
 
 HOME = Path(__file__).with_name("pages")
@@ -73,6 +75,7 @@ def namespace(page: Path) -> dict[str, Any]:
         "figure": figure,
         "trials": lambda: _rows(trials_table()),
         "bench": bench,
+        "papers": lambda: figure_of_papers.page(page),
         "counted": lambda: counted(cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))),
     }
 

@@ -1,0 +1,1 @@
+"""Figures and tables of the five papers, made under their own settings: `docs/papers.md`."""
