@@ -82,6 +82,8 @@ INNER = {
 # Groups of experiments: all may import `common`, `data`, `part` and `collection`, and these more.
 GROUPS = {
     "common": set(),
+    "pages.py": {"papers"},
+    "papers": {"asynchronous", "cluster", "delay_adaptive", "ordering", "stragglers"},
 }
 LONGEST = 700  # lines of a file
 FILES = sorted(PACKAGE.rglob("*.py"))
