@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from asyncjax import orders, problems
-from asyncjax.orders import prefix_norms
-from experiments.ordering import ordered_networks
 from experiments.papers import cd_grab, figure
 from experiments.papers.figure import Options
 
@@ -52,34 +50,6 @@ def test_coordination_keeps_sums_short_and_its_norms_are_those_of_the_sums() -> 
 
 
 @pytest.mark.slow
-def test_the_bound_of_gradients_is_that_of_the_vectors() -> None:
-    features = np.random.default_rng(0).standard_normal((24, 3)).astype(np.float32)
-    labels = np.arange(24) % 2
-    problem = problems.classification(
-        problems.MLP((4,), 2),
-        features,
-        labels,
-        n_workers=3,
-        key=jax.random.key(0),
-        batch=problems.cyclic(1),
-    )
-    model = jax.flatten_util.ravel_pytree(problem.params)[0]
-    single = problems.classification(
-        problems.MLP((4,), 2),
-        features,
-        labels,
-        n_workers=1,
-        key=jax.random.key(0),
-        batch=problems.cyclic(1),
-    )
-    vectors = ordered_networks.unit_gradients(single, model, 24).reshape(3, 8, -1)
-    visits = orders.reshuffled(8, n_workers=3)
-    visits = visits.permutation(visits.init(jax.random.key(2)))
-    expected = float(prefix_norms(vectors, visits).linf)
-    assert float(cd_grab.herding_bound(problem, model, visits)) == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.slow
 def test_tasks_begin_alike_and_are_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cd_grab.SHAPES, "hmda", (*cd_grab.SHAPES["hmda"][:-2], 2, 2))
     numbers = cd_grab.trained_task("hmda", Options())
@@ -108,7 +78,7 @@ def test_lenet_is_the_same_rows_for_all_workers(monkeypatch: pytest.MonkeyPatch)
     firsts = {run["loss"][0][0] for each in runs.values() for run in each.values()}
     assert max(firsts) == pytest.approx(min(firsts), rel=1e-5)
     assert set(cd_grab.by_clock(numbers)) == {"4", "64"}
-    for found in (cd_grab.found_lenet, cd_grab.found_seconds, cd_grab.found_bound):
+    for found in (cd_grab.found_lenet, cd_grab.found_seconds):
         assert "nan" not in found(numbers).ours
 
 
