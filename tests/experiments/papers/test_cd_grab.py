@@ -86,7 +86,6 @@ def _none(*_: object) -> object:
     raise FileNotFoundError
 
 
-@pytest.mark.slow
 def test_rows_are_read_from_files(tmp_path: Path) -> None:
     table = tmp_path / "rows.csv"
     table.write_text("a,b,label\n0.5,1,1\n2,3,0\n")
@@ -105,7 +104,6 @@ def test_rows_are_read_from_files(tmp_path: Path) -> None:
     assert cd_grab.images(tmp_path).rows[0].shape == (2, 32, 32, 3)
 
 
-@pytest.mark.slow
 def test_without_other_data_there_are_substitutes() -> None:
     assert cd_grab.waves().train_features.shape[1] == 12
     assert set(cd_grab.chain().train) == set(range(100))
