@@ -114,7 +114,7 @@ def herding(options: Options) -> Numbers:
 def draw_herding(numbers: Numbers) -> Any:
     """A panel a number of workers, as the authors have them."""
     parts, total = [], numbers["vectors"]
-    for m, known in numbers["norms"].items():
+    for m, known in by_number(numbers["norms"]).items():
         lines = [band(name, range(16), each["linf"]) for name, each in known.items()]
         parts.append(plots.Panel(f"reorder rounds\nm = {m}, n = {total // int(m):,}", lines))
     figure = plots.panels(parts, y_label="parallel herding bound", log_y=True, columns=5)
@@ -125,7 +125,7 @@ def draw_herding(numbers: Numbers) -> Any:
 
 def found_herding(numbers: Numbers) -> Found:
     """The bound of CD-GraB and of workers alone."""
-    known = numbers["norms"]
+    known = by_number(numbers["norms"])
 
     def of(name: str, norm: str = "linf", at: int = -1) -> list[float]:
         return [float(np.mean(known[m][name][norm], axis=0)[at]) for m in known]
@@ -308,6 +308,11 @@ def band(name: str, x: Any, values: Any) -> results.Series:
     return results.Series(name, np.array(x, float), ends.mean(0), ends.min(0), ends.max(0))
 
 
+def by_number(known: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping in the order of its keys as numbers; files have that of texts."""
+    return {key: known[key] for key in sorted(known, key=float)}
+
+
 def end(known: Mapping[str, Any], field: str = "loss") -> float:
     """The last value of an order, the mean over seeds."""
     return float(np.mean(known[field], axis=0)[-1])
@@ -335,7 +340,8 @@ def draw_runs(columns: Mapping[str, Any], test: str, x_label: str = "epochs") ->
         for axes, field in zip(grid[:, 0], ("loss", "test"), strict=True):  # most of the way
             all_runs = [run[field] for runs in columns.values() for run in runs.values()]
             late = np.concatenate([np.array(x)[:, 1 + len(x[0]) // 5 :].ravel() for x in all_runs])
-            axes.set_ylim(*(np.array([late.min(), late.max()]) + np.ptp(late) * [-0.05, 0.05]))
+            room = 0.05 * float(np.ptp(late))
+            axes.set_ylim(late.min() - room, late.max() + room)
         grid[0, 0].set_ylabel("training loss, all rows")
         grid[1, 0].set_ylabel(test.replace("_", " "))
         grid[0, -1].legend()
@@ -371,7 +377,7 @@ def lenet(options: Options) -> Numbers:
 
 def found_lenet(numbers: Numbers) -> Found:
     """Last losses by number of workers."""
-    runs = numbers["runs"]
+    runs = by_number(numbers["runs"])
     many, ends = [*runs][-1], {name: [end(x[name]) for x in runs.values()] for name in ALL}
     share, alone = (ends[name][-1] / ends[BASELINE][-1] for name in (COORDINATED, ALONE))
     tests = listed((end(runs[many][name], "test") for name in ALL), THREE)
@@ -400,7 +406,7 @@ def seconds_of_epoch(m: int, n_steps: int, dim: int, *, balanced: bool) -> float
 def by_clock(numbers: Numbers) -> dict[str, Any]:
     """The runs of LeNet against seconds."""
     sizes, timed = (numbers["rows"] // BATCH, numbers["parameters"]), {}
-    for m, runs in numbers["runs"].items():
+    for m, runs in by_number(numbers["runs"]).items():
         ones = {x: seconds_of_epoch(int(m), *sizes, balanced=x != BASELINE) for x in runs}
         timed[m] = {x: {**runs[x], "x": ones[x] * np.array(runs[x]["x"])} for x in runs}
     return timed
@@ -437,11 +443,12 @@ def by_step(options: Options) -> Numbers:
 
 def found_steps(numbers: Numbers) -> Found:
     """The last loss of CD-GraB over that of D-RR."""
-    ratio = [end(known[COORDINATED]) / end(known[BASELINE]) for known in numbers["runs"].values()]
+    runs = by_number(numbers["runs"])
+    ratio = [end(known[COORDINATED]) / end(known[BASELINE]) for known in runs.values()]
     grows = "" if ratio == sorted(ratio, reverse=True) else "not "
     return Found(
         f"{numbers['rows']:,} rows of {numbers['data']}; CD-GraB's last loss over D-RR's"
-        f" {listed(ratio, THREE)} at steps {', '.join(numbers['runs'])}",
+        f" {listed(ratio, THREE)} at steps {', '.join(runs)}",
         f"in kind: lower at {sum(x < 1 for x in ratio)} of {len(ratio)} steps, {grows}the more so"
         " the longer the step (there 0.95, 0.93, 0.89, 0.86)",
     )
@@ -543,7 +550,7 @@ def found_memory(numbers: Numbers) -> Found:
 
 def _lenet(title: str, label: str = "epochs") -> Callable[[Numbers], Any]:
     """Draws runs of LeNet, a column a title with its number in it."""
-    timed = by_clock if label == "seconds" else lambda numbers: numbers["runs"]
+    timed = by_clock if label == "seconds" else lambda numbers: by_number(numbers["runs"])
     return lambda x: draw_runs({title.format(m): y for m, y in timed(x).items()}, ACCURACY, label)
 
 
