@@ -4,9 +4,9 @@
     python -m tests.inputs.audit traces --missing       functions and arguments without a line
 
 `<room>.calls.txt` has calls that are right, one a line. In each, one argument at a time becomes
-every one of `KINDS` and `VALUES`. A wrong kind must be refused, if only by Python or JAX; a number
-out of range in a sentence that names the argument. What may stand there is said behind the call,
-and then has to be accepted:
+every one of `WRONG`. A wrong kind must be refused, if only by Python or JAX as a TypeError or an
+AttributeError; a number out of range in a sentence that names the argument. What may stand there is
+said behind the call, and then has to be accepted:
 
     clocks.with_failures(clock, probability=0.5)    # probability: 0
 
@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 from tests.inputs.table import FOLDER, Line, evaluate, is_definition, is_sentence, lines, told
 from tests.inputs.world import ROOMS, world
 
-KINDS = ("None", "'x'", "a_function")
-VALUES = ("-1", "nan")
+WRONG = ("None", "'x'", "-1", "nan", "a_function")
 
 
 class Finding(NamedTuple):
@@ -62,19 +61,17 @@ def findings(path: Path) -> Iterator[Finding]:
 def _of_call(line: Line, names: dict[str, Any]) -> Iterator[Finding]:
     allowed = _allowed(line.rest)
     for argument, place in _arguments(line.text, names):
-        for value in KINDS + VALUES:
+        for value in WRONG:
             text = _replaced(line.text, place, value)
             if text == ast.unparse(ast.parse(line.text, mode="eval")):
                 continue
             answer = told(text, names)
             listed = allowed.get(argument, set())
             may = value in listed or "*" in listed
-            yield Finding(
-                line, argument, value, _verdict(answer, argument, value, may), str(answer)
-            )
+            yield Finding(line, argument, value, _verdict(answer, argument, may), str(answer))
 
 
-def _verdict(answer: Exception | str | None, argument: str, value: str, may: bool) -> str:
+def _verdict(answer: Exception | str | None, argument: str, may: bool) -> str:
     if answer == "hangs":
         return "hangs"
     if answer is None:
@@ -86,7 +83,7 @@ def _verdict(answer: Exception | str | None, argument: str, value: str, may: boo
         return "clear"  # a file that is not there, by its name
     if isinstance(answer, Exception) and is_sentence(answer) and named:
         return "clear"
-    return "raised" if value in KINDS else "obscure"
+    return "raised" if isinstance(answer, TypeError | AttributeError) else "obscure"
 
 
 def _allowed(rest: str) -> dict[str, set[str]]:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from asyncjax.checks import function, instance, real, within
+from asyncjax.checks import real, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import unshared
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
@@ -241,14 +241,11 @@ def menu_of(
     most: int = _MOST_OPTIONS,
 ) -> Menu:
     """Lists the admitted options with their times and floors."""
-    check_times(times)
-    instance("bound", bound, ErrorBound, "an ErrorBound")
     ks, loads = listed_options(k, load, times.n_workers, most)
     distinct, rows = np.unique(loads, return_inverse=True)
     completion = completion_table(times, distinct)[rows, ks - 1]
     usable = np.isfinite(completion)
     if admit is not None:
-        function("admit", admit, "a function or None")
         pairs = zip(ks[usable].tolist(), loads[usable].tolist(), strict=True)
         usable[usable] = [bool(admit(*pair)) for pair in pairs]
     if not usable.any():
@@ -461,7 +458,6 @@ def plan_text(stages: Plan) -> str:
         target 0.6 reached at time 10.94 after 17.84 updates; samples assigned 142.7, used 106.1;
         uplinks 53.05, broadcasts 71.36
     """
-    instance("stages", stages, Plan, "a Plan, as plan(...) makes it")
     head = ("k", "load", "from time", "error", "to error", "updates", "time an update")
     names = ("k", "load", "start_time", "start_error", "end_error", "updates", "completion")
     columns = [getattr(stages, name) for name in names]
@@ -566,11 +562,6 @@ def comparison(plans: Mapping[str, Plan]) -> str:
         two workers  never      never      never      never      never      never
         target 0.6 cannot be reached by two workers, the least floor is 1
     """
-    instance("plans", plans, Mapping, "a mapping of names to plans")
-    for name, stages in plans.items():
-        instance(f"plans[{name!r}]", stages, Plan, "a Plan, as plan(...) makes it")
-    if not plans:
-        raise ValueError("plans must hold at least one plan, got none")
     head = ["plan", "time", "updates", "assigned", "used", "uplinks", "broadcasts"]
     first = next(iter(plans.values()))
     rows = [

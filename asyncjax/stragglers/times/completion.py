@@ -35,7 +35,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import function, whole, within
+from asyncjax.checks import whole, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.independent_laws import CONSTANT, RECORDED
 from asyncjax.stragglers.times import laws
@@ -448,7 +448,6 @@ def completion_of_survival(
     within("k", k, least=1, most=n, integer=True)
     within("typical", typical, above=0)
     within("start", start, least=0)
-    function("survival", survival, "a function t -> P(T > t)")
     scale, origin = (jnp.asarray(value, jnp.result_type(float)) for value in (typical, start))
     given = jax.eval_shape(survival, jax.ShapeDtypeStruct((7,), scale.dtype))
     if np.shape(given) != (7,):
