@@ -35,13 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import file_path, instance, real, shown, whole, within
-from asyncjax.cluster.jobs import (
-    MOST_SLOTS,
-    Jobs,
-    check_rising,
-    check_whole,
-    host_floats,
-)
+from asyncjax.cluster.jobs import MOST_SLOTS, Jobs, check_rising, check_whole, host_floats
 from asyncjax.cluster.throughput import nominal_times
 from asyncjax.cluster.workloads import balanced
 

@@ -25,13 +25,7 @@ from asyncjax.checks import whole
 from asyncjax.clocks import exponential
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
 from asyncjax.stragglers.plans.planning import completion_table, listed_options
-from asyncjax.stragglers.policies.policy import (
-    Choice,
-    Decided,
-    Observation,
-    Policy,
-    load_capacity,
-)
+from asyncjax.stragglers.policies.policy import Choice, Decided, Observation, Policy, load_capacity
 from asyncjax.stragglers.times.censored import DriftState, drifting, estimate, observe
 from asyncjax.stragglers.times.laws import MOST_WORKERS
 from asyncjax.stragglers.times.response_times import response

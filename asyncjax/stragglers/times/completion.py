@@ -411,12 +411,7 @@ def _deadline_table(times: Response | Clock, limits: Array, loads: Array) -> Arr
 
 
 def completion_of_survival(
-    survival: Survival,
-    k: ArrayLike,
-    *,
-    n_workers: int,
-    typical: ArrayLike,
-    start: ArrayLike = 0.0,
+    survival: Survival, k: ArrayLike, *, n_workers: int, typical: ArrayLike, start: ArrayLike = 0.0
 ) -> Array:
     """Computes the expected time until k of n identical workers of any law have answered.
 

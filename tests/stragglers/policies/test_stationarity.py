@@ -72,10 +72,7 @@ def test_the_distance_test_reads_off_the_exponent_of_growth():
 
 
 def test_nothing_stalls_with_patience():
-    never = {
-        sign_test: {"threshold": 10**6, "burn_in": 0},
-        distance_test: {"burn_in": 10**6},
-    }
+    never = {sign_test: {"threshold": 10**6, "burn_in": 0}, distance_test: {"burn_in": 10**6}}
     for test, arguments in never.items():
         stage = chosen(test([1, 2, 4], **arguments, patience=20), N_UPDATES).stage
         np.testing.assert_array_equal(np.flatnonzero(np.diff(stage)) + 1, [20, 40])

@@ -146,10 +146,7 @@ def test_one_or_two_workers():
 
 LAWS = {
     "gamma": (clocks.gamma(0.5, 1.0), stats.gamma(0.5, scale=2.0)),
-    "lognormal": (
-        clocks.lognormal(1.0, 0.8),
-        stats.lognorm(0.8, scale=np.exp(-0.32)),
-    ),
+    "lognormal": (clocks.lognormal(1.0, 0.8), stats.lognorm(0.8, scale=np.exp(-0.32))),
     "pareto": (clocks.pareto(1.0, 3.5), stats.pareto(3.5, scale=2.5 / 3.5)),
     "weibull": (
         clocks.weibull(1.7, 1.0),
