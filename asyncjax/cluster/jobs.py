@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
-from asyncjax.checks import instance, shown, whole, within
+from asyncjax.checks import whole, within
 
 Data = Any  # a NumPy or a JAX array
 
@@ -112,19 +111,6 @@ def job_utility(utility: Any, delay: Any) -> Any:
     return value / (1.0 + library.exp(exponent))
 
 
-def host_floats(name: str, value: Any) -> np.ndarray:
-    """Reads numbers onto the host as float64; refuses what is traced, or no number (TypeError)."""
-    if isinstance(value, Tracer):
-        raise TypeError(f"{name} must be concrete, on the host, got {value}")
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):  # rows of several lengths
-        array = np.asarray(None)
-    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
-        raise TypeError(f"{name} must be made of real numbers, got {shown(value)}")
-    return array.astype(np.float64)
-
-
 def check_whole(name: str, values: np.ndarray) -> None:
     """Refuses float64[N] with a fraction of a job."""
     fractions = values != np.floor(values)
@@ -146,15 +132,13 @@ def check_rising(name: str, values: np.ndarray) -> None:
 
 def checked_jobs(jobs: Jobs) -> Jobs:
     """Reads jobs onto the host, in double precision, and refuses what makes no sense."""
-    instance("jobs", jobs, Jobs, "cluster.Jobs")
-    arrival = host_floats("arrival", jobs.arrival)
+    arrival = np.asarray(jobs.arrival, np.float64)
     if arrival.ndim != 1 or arrival.size == 0:
         raise ValueError(
             f"arrival must have one entry a job, got an array of shape {arrival.shape}"
         )
-    asked = np.zeros(len(arrival)) if jobs.asked is None else jobs.asked
-    given = jobs._replace(arrival=arrival, asked=asked)._asdict()
-    fields = {name: host_floats(name, value) for name, value in given.items()}
+    given = jobs if jobs.asked is not None else jobs._replace(asked=np.zeros(len(arrival)))
+    fields = {name: np.asarray(value, np.float64) for name, value in given._asdict().items()}
     demand = (len(arrival), *fields["worker"].shape[-1:])
     shapes = {"worker": demand, "server": demand, "utility": (len(arrival), 3)}
     for name, value in fields.items():
@@ -179,8 +163,7 @@ def checked_jobs(jobs: Jobs) -> Jobs:
 
 def checked_machines(machines: Machines, n_resources: int) -> Machines:
     """Reads machines onto the host; they have the resources of the jobs."""
-    instance("machines", machines, Machines, "cluster.Machines")
-    capacity = host_floats("capacity", machines.capacity)
+    capacity = np.asarray(machines.capacity, np.float64)
     if capacity.ndim != 2 or capacity.shape[0] == 0 or capacity.shape[1] != n_resources:
         raise ValueError(
             f"capacity must have the shape [machines, {n_resources}], since worker and server have"
@@ -213,7 +196,6 @@ def checked_schedule(schedule: Schedule, jobs: Jobs) -> tuple[Schedule, Jobs]:
 
     Whether it keeps the rules of the model is for `check` to say.
     """
-    instance("schedule", schedule, Schedule, "a cluster.Schedule")
     jobs = checked_jobs(jobs)
     n_jobs = len(jobs.arrival)
     workers, servers = checked_units(schedule.workers, schedule.servers)
@@ -230,9 +212,10 @@ def checked_schedule(schedule: Schedule, jobs: Jobs) -> tuple[Schedule, Jobs]:
 
 def checked_units(workers: Data, servers: Data) -> tuple[np.ndarray, np.ndarray]:
     """Reads numbers of units, of one shape, onto the host."""
-    for name, value in (("workers", workers), ("servers", servers)):
-        within(name, host_floats(name, value), least=0)
-    workers, servers = np.asarray(workers), np.asarray(servers)
+    workers, servers = (
+        np.asarray(within(name, value, least=0))
+        for name, value in (("workers", workers), ("servers", servers))
+    )
     if workers.shape != servers.shape:
         raise ValueError(
             f"workers and servers must have one shape, got {workers.shape} and {servers.shape}"

@@ -35,8 +35,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from asyncjax.checks import flag, instance, one_key, real, shown, whole, within
-from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, host_floats, job_utility
+from asyncjax.checks import real, whole, within
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, job_utility
 from asyncjax.cluster.outcomes import total_utility
 from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (
@@ -145,8 +145,6 @@ def pd_ors(
     """
     if whole("draws", draws, 0, _MOST_DRAWS) and key is None:
         raise ValueError(f"key must be given if draws is positive, got draws={draws} and no key")
-    if key is not None:
-        one_key("key", key)
     scale = real("scale", scale, above=0)
     episode = prepare(
         jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high, servers=servers
@@ -169,7 +167,6 @@ def choose_floor(
     parts: int = 20,
     hull: bool = True,
     inside: bool = True,
-    together: int | None = None,
     servers: Data = (1.0,),
 ) -> FloorChoice:
     """Replays past workloads under many price floors and chooses the best.
@@ -181,7 +178,6 @@ def choose_floor(
         n_slots: T.
         lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
         parts, hull, inside: As in `pd_ors`.
-        together: Episodes in one `vmap`; None for at most 64.
         servers: As in `pd_ors`.
 
     Returns:
@@ -194,20 +190,12 @@ def choose_floor(
         >>> choice.utilities.shape, bool(choice.low < 100)
         ((3, 2), True)
     """
-    instance("past", past, Sequence, "a sequence of pairs (jobs, machines)")
-    for one in past:
-        if not isinstance(one, tuple | list) or len(one) != 2:
-            raise TypeError(
-                f"past must be a sequence of pairs (jobs, machines), got {shown(one)} in it"
-            )
     if not past:
         raise ValueError("past must hold at least one workload, got none")
     episodes = [prepare(*one, n_slots=n_slots, parts=parts, servers=servers) for one in past]
     if lows is None:
         lows = max(float(one.high.max()) for one in episodes) * 10.0**_HALF_DECADES
-    floors = within("lows", host_floats("lows", lows), above=0)
-    if floors.ndim != 1 or floors.size == 0:
-        raise ValueError(f"lows must be positive numbers, at least one, got {shown(lows)}")
+    floors = within("lows", np.ravel(np.asarray(lows, np.float64)), above=0)
     if floors.size * len(past) >= _MOST_REPLAYS:
         raise ValueError(
             f"lows must make fewer than {_MOST_REPLAYS} replays of {len(past)} workloads, got"
@@ -218,10 +206,9 @@ def choose_floor(
     columns = episodes[0].jobs.crew.workers_across.shape[1]
     settings = settings._replace(choices=columns // parts)
     grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]
-    width = min(_TOGETHER, len(grid)) if together is None else whole("together", together)
-    found = _study(grid, settings, width)
+    found = _study(grid, settings)
     if any(np.asarray(one.overflow).any() for one in found):
-        found = _study(grid, settings._replace(pieces=settings.hull_points), width)
+        found = _study(grid, settings._replace(pieces=settings.hull_points))
     earned = [
         total_utility(schedule_of(one), past[index % len(past)][0])
         for index, one in enumerate(found)
@@ -247,16 +234,11 @@ def pd_ors_settings(
     are to be stacked, those with the smallest demands. `hull_points` is 8, 16, 32, ..., so that few
     programs are compiled.
     """
-    hull, inside, across = flag("hull", hull), flag("inside", inside), flag("across", across)
-    draws = whole("draws", draws, 0, _MOST_DRAWS)
     if not (inside or across):
         raise ValueError("inside or across must be True, got False for both: nothing could run")
     points = 0
     if hull:
-        worker, capacity = (
-            host_floats("worker", jobs.worker)[:, None],
-            np.asarray(machines.capacity),
-        )
+        worker, capacity = np.asarray(jobs.worker)[:, None], np.asarray(machines.capacity)
         fit = np.where(worker > 0, capacity / np.where(worker > 0, worker, 1.0), np.inf)
         most = min(fit.min(-1).max(), max(_FEW_POINTS, np.max(jobs.batch)))  # more are never needed
         points = 8
@@ -395,11 +377,9 @@ def _whole_units(
     return Allocation(workers, servers, placed & (payoff > 0), payoff, table.overflow)
 
 
-def _study(grid: list[Episode], settings: PdOrsSettings, width: int) -> list[Allocation]:
-    """Plays episodes, so many at once."""
-    if width == 1:
-        return [pd_ors_program(one, settings, key=None, scale=1.0) for one in grid]
-    found = []
+def _study(grid: list[Episode], settings: PdOrsSettings) -> list[Allocation]:
+    """Plays episodes, many at once."""
+    found, width = [], min(_TOGETHER, len(grid))
     for first in range(0, len(grid), width):
         some = grid[first : first + width]
         some += some[-1:] * (width - len(some))  # one shape, one program

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import shown
-from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, checked_cluster, host_floats
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, checked_cluster
 from asyncjax.cluster.throughput import trained
 
 Index = int | np.integer
@@ -197,7 +197,7 @@ def fixed_crews(jobs: Jobs, workers: Data) -> tuple[np.ndarray, np.ndarray]:
 
     Formula: `w = min(workers, F)` and `ceil(w / gamma)`, int64[N] each.
     """
-    asked = host_floats("workers", workers)
+    asked = np.asarray(workers, np.float64)
     counts = np.isfinite(asked) & (asked == np.floor(asked)) & (asked >= 1)
     if asked.shape != jobs.arrival.shape or not counts.all():
         raise ValueError(

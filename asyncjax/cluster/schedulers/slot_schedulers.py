@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from asyncjax.checks import function, real, shown, within
-from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, host_floats
+from asyncjax.checks import real, shown, within
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule
 from asyncjax.cluster.schedulers.slot_rules import (
     Held,
     Index,
@@ -222,7 +222,7 @@ def least_attained(
         Gu, Chowdhury, Shin, Zhu, Jeon, Qian, Liu and Guo, "Tiresias: a GPU cluster manager for
         distributed deep learning", NSDI 2019, section 3, discretised two-dimensional LAS.
     """
-    limits = within("thresholds", host_floats("thresholds", thresholds))
+    limits = within("thresholds", np.asarray(thresholds, np.float64))
     if limits.ndim != 1 or not (np.diff(limits) > 0).all() or not (limits > 0).all():
         raise ValueError(f"thresholds must be positive and rise, got {shown(thresholds)}")
 
@@ -302,7 +302,6 @@ def marginal_goodput(
         Peng, Bao, Chen, Wu and Guo, "Optimus: an efficient dynamic resource scheduler for deep
         learning clusters", EuroSys 2018, section 4.1.
     """
-    function("gain", gain, "a function (slots before, slots after) -> float")
 
     def make_rule(jobs: Jobs, machines: Machines) -> SlotRule:
         check_units(jobs, machines, np.full(len(jobs.batch), np.inf))
@@ -322,22 +321,12 @@ def marginal_goodput(
                 if after[0] <= most:
                     use = more * jobs.worker[job] + helpers * jobs.server[job]
                     times = time(workers, servers), time(*after)
-                    worth[step] = _worth(gain, *times) / (use / placement.total).max()
+                    worth[step] = gain(*times) / (use / placement.total).max()
             return worth
 
         return lambda _, now: _divide(Placement(jobs, machines), now, worths)
 
     return play_slots(make_rule, jobs, machines, n_slots=n_slots)
-
-
-def _worth(gain: Gain, before: float, after: float) -> float:
-    """What a step is worth by a person's own rule."""
-    worth = gain(before, after)
-    if not isinstance(worth, float | int | np.floating) or np.isnan(worth):
-        raise ValueError(
-            f"gain must return a number, got {worth!r} for the times {before:g} and {after:g}"
-        )
-    return float(worth)
 
 
 def _divide(
