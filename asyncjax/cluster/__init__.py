@@ -43,7 +43,16 @@ Example:
 """
 
 from asyncjax.cluster import workloads
-from asyncjax.cluster.jobs import Jobs, Machines, Schedule
+from asyncjax.cluster.jobs import (
+    Crew,
+    Jobs,
+    Machines,
+    Schedule,
+    best_delays,
+    crew,
+    sample_times,
+    samples_trained,
+)
 from asyncjax.cluster.outcomes import (
     Outcome,
     check,
@@ -66,8 +75,7 @@ from asyncjax.cluster.recorded_jobs import (
     recorded_workload,
 )
 from asyncjax.cluster.resource_prices import PriceBounds, price, price_bounds
-from asyncjax.cluster.schedulers.oasis import oasis
-from asyncjax.cluster.schedulers.pd_ors import FloorChoice, choose_floor, pd_ors
+from asyncjax.cluster.schedulers.arrival_schedulers import FloorChoice, choose_floor, oasis, pd_ors
 from asyncjax.cluster.schedulers.registry import REGISTRY as SCHEDULERS
 from asyncjax.cluster.schedulers.slot_schedulers import (
     dorm,
@@ -78,7 +86,6 @@ from asyncjax.cluster.schedulers.slot_schedulers import (
 )
 from asyncjax.cluster.slot_solver import InsideCost, SlotCost, inside_cost, slot_cost
 from asyncjax.cluster.slot_tables import RoundedSlot, cheapest_by_slot, round_slot
-from asyncjax.cluster.throughput import Crew, best_delays, crew, sample_times, samples_trained
 
 __all__ = [
     "MADE_UP",

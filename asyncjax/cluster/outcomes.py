@@ -26,8 +26,8 @@ from asyncjax.cluster.jobs import (
     checked_machines,
     checked_schedule,
     job_utility,
+    trained,
 )
-from asyncjax.cluster.throughput import trained
 
 ROUNDING = 1e-6  # share of the samples that may be missing
 _SLACK = 1e-6  # by which a valid schedule may exceed a limit

@@ -34,8 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import file_path, real, shown, whole, within
-from asyncjax.cluster.jobs import MOST_SLOTS, Jobs, check_rising, check_whole
-from asyncjax.cluster.throughput import nominal_times
+from asyncjax.cluster.jobs import MOST_SLOTS, Jobs, check_rising, check_whole, nominal_times
 from asyncjax.cluster.workloads import balanced
 
 Path = str | PathLike[str]

@@ -28,8 +28,17 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from asyncjax.checks import real, shown, whole, within
-from asyncjax.cluster.jobs import Data, Jobs, Machines, checked_cluster, job_utility
-from asyncjax.cluster.throughput import MOST_PARTS, Crew, crew_with, nominal_times
+from asyncjax.cluster.jobs import (
+    MOST_PARTS,
+    Crew,
+    Data,
+    Jobs,
+    Machines,
+    checked_cluster,
+    crew_with,
+    job_utility,
+    nominal_times,
+)
 
 _MOST_FACTORS = 100
 _LEAST_PRICE = 1e-24

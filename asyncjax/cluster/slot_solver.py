@@ -436,7 +436,6 @@ def checked_slot(
     for name, value in (("worker", worker), ("server", server)):
         if not isinstance(value, Tracer) and not (np.asarray(value) > 0).any():
             raise ValueError(f"{name} must have a positive demand, got none")
-    for name, value in (("n_workers", n_workers), ("n_servers", n_servers)):
-        if np.ndim(within(name, value, least=0)):
-            raise ValueError(f"{name} must be one number, got shape {np.shape(value)}")
+    within("n_workers", n_workers, least=0)
+    within("n_servers", n_servers, least=0)
     return given["price"], given["room"], given["worker"], given["server"]

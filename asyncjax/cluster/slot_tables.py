@@ -168,8 +168,6 @@ def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
         ([0.0, 0.5, 1.5, 3.5], [0, 1, 1, 1])
     """
     cost = jnp.asarray(within("cost", cost, least=0, finite=False))
-    if cost.ndim != 2 or 0 in cost.shape:
-        raise ValueError(f"cost must have the shape [slots, parts + 1], got {cost.shape}")
     if not isinstance(cost, Tracer) and (np.asarray(cost)[:, 0] != 0).any():
         raise ValueError(
             f"cost must be 0 in column 0, where nothing is trained, got {np.max(cost[:, 0])}"

@@ -213,8 +213,6 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
     """
     check_times(times)
     rows = np.asarray(within("loads", loads, above=0), np.float64)
-    if rows.ndim != 1 or rows.size == 0:
-        raise ValueError(f"loads must be a row of numbers, at least one, got shape {rows.shape}")
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), unshared(times))
     with jax.enable_x64(True):
         return np.asarray(mean_table(wide, rows))
@@ -525,11 +523,10 @@ def compared(
 
 def _best_fixed(menu: Menu, goal: Goal) -> Menu:
     """The one option that is best from the start to the target."""
-    above, first = goal.target - menu.floor, goal.bound.initial_error
-    falls = np.where(above > 0, first - menu.floor, 1.0)
-    updates = np.where(above > 0, np.log(falls / np.where(above > 0, above, 1.0)), np.inf)
-    if first <= goal.target:
-        updates = np.zeros_like(above)
+    first, above = goal.bound.initial_error, goal.target - menu.floor
+    with np.errstate(divide="ignore", invalid="ignore"):
+        updates = np.where(above > 0, np.log((first - menu.floor) / above), np.inf)
+    updates = updates if first > goal.target else np.zeros_like(above)
     return menu.at(np.lexsort((menu.floor, updates * menu.completion))[:1])
 
 

@@ -36,7 +36,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.tree_util import Partial
 
-from asyncjax.checks import flag, real, whole, within
+from asyncjax.checks import real, whole, within
 from asyncjax.stragglers.plans.planning import Plan
 
 MOST_WORKERS = 2**24  # of an observation or a policy: more exact counts no single precision holds
@@ -137,8 +137,6 @@ class Policy:
                 object.__setattr__(self, name, Partial(function))  # jax puts an object for a node
         whole("max_load", self.max_load, 1, 2**24 - 1)
         whole("copies", self.copies)
-        for name in ("varies_load", "stops"):
-            object.__setattr__(self, name, flag(name, getattr(self, name)))
 
 
 Decided = tuple[Any, Choice]  # the next state, and what is done

@@ -294,9 +294,7 @@ def coded_completion(times: Response | Clock, tolerated: ArrayLike, load: ArrayL
         >>> [round(float(coded_completion(times, s)), 2) for s in (0, 1, 2)]
         [3.43, 2.53, 2.13]
     """
-    check_times(times)
     within("tolerated", tolerated, least=0, most=times.n_workers - 1, integer=True)
-    within("load", load, above=0)
     s, size = (x if isinstance(x, jax.Array) else np.asarray(x) for x in (tolerated, load))
     return expected_completion(times, times.n_workers - s, size * (s + 1))
 
@@ -444,9 +442,6 @@ def completion_of_survival(
     within("typical", typical, above=0)
     within("start", start, least=0)
     scale, origin = (jnp.asarray(value, jnp.result_type(float)) for value in (typical, start))
-    given = jax.eval_shape(survival, jax.ShapeDtypeStruct((7,), scale.dtype))
-    if np.shape(given) != (7,):
-        raise ValueError(f"survival must keep the shape of t, got {given!r} for (7,)")
     at = laws.panel_levels(scale.dtype, n)
     step = at[1] - at[0]
     at = np.append(at, np.arange(at[-1] + step, _FARTHEST, step))
