@@ -100,9 +100,6 @@ def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int 
     Args:
         seed, n_jobs, n_slots, n_machines: As in `ranges`.
 
-    Returns:
-        Jobs and machines.
-
     Example:
         >>> from asyncjax import cluster
         >>> cluster.workloads.balanced(0).jobs.batch[:3].tolist()
@@ -117,9 +114,6 @@ def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 1
     Args:
         seed, n_jobs, n_slots, n_machines: As in `ranges`.
 
-    Returns:
-        Jobs and machines.
-
     Example:
         >>> from asyncjax import cluster
         >>> cluster.workloads.local(0).jobs.batch[:3].tolist()
@@ -133,9 +127,6 @@ def tiny(seed: int) -> Workload:
 
     Args:
         seed: Any integer.
-
-    Returns:
-        Jobs and machines.
 
     Example:
         >>> from asyncjax import cluster
@@ -171,16 +162,13 @@ def tiny(seed: int) -> Workload:
 
 
 def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
-    """Draws how many workers a job asks for where the rule leaves that to its owner.
+    """Draws how many workers a job asks for, int64[N], where the rule leaves that to its owner.
 
     Formula: `min(whole(u, 1, 30), F)`.
 
     Args:
         seed: Any integer.
         jobs: The jobs.
-
-    Returns:
-        int64[N].
 
     Example:
         >>> from asyncjax import cluster

@@ -212,7 +212,7 @@ def pd_ors(
     )
     settings = pd_ors_settings(
         jobs, machines, n_slots=n_slots, hull=hull, inside=inside, across=across, draws=draws
-    )._replace(choices=episode.jobs.crew.workers_across.shape[1] // parts)
+    )._replace(choices=np.size(servers))
     found = pd_ors_program(episode, settings, key=key, scale=scale)
     if np.asarray(found.overflow).any():
         settings = settings._replace(pieces=settings.hull_points)
@@ -264,8 +264,7 @@ def choose_floor(
         )
     every = [pd_ors_settings(*one, n_slots=n_slots, hull=hull, inside=inside) for one in past]
     settings = max(every, key=lambda one: one.hull_points)  # serves all
-    columns = episodes[0].jobs.crew.workers_across.shape[1]
-    settings = settings._replace(choices=columns // parts)
+    settings = settings._replace(choices=np.size(servers))
     grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]
     found = _study(grid, settings)
     if any(np.asarray(one.overflow).any() for one in found):

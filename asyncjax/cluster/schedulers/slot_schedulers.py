@@ -278,12 +278,6 @@ def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
     Args:
         jobs, machines, n_slots: As in `fifo`.
 
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
-
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -327,12 +321,6 @@ def dorm(
         jobs, machines, n_slots: As in `fifo`.
         resize: Share of the running jobs that may be adjusted at once, from 0 to 1.
         slack: By how much of a fair share the first phase stays below it, from 0 to 1.
-
-    Returns:
-        The schedule, as `fifo`.
-
-    Note:
-        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
 
     Example:
         >>> from asyncjax import cluster
@@ -399,9 +387,6 @@ def least_attained(
         thresholds: Ends of the queues, worker-slots, rising; none for order of arrival.
         workers: int[N], what each job asks for, all or nothing, such as `jobs.asked` of recorded
             ones; None to let each grow, up to its batch, as far as there is room.
-
-    Returns:
-        The schedule, as `fifo`.
 
     Note:
         The paper's jobs run with the GPUs they ask for; here they are elastic unless `workers` is
@@ -478,9 +463,6 @@ def marginal_goodput(
         gain: What a step is worth, `(slots before, slots after) -> float`: `speed_gained`, which
             finishes short jobs first and does far better where not all can finish; `time_saved`,
             the rule of Optimus, which measures rates where we know them; or another.
-
-    Returns:
-        The schedule, as `fifo`.
 
     Note:
         It knows the work that is left of every job; their utility and what they ask for

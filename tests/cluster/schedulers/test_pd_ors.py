@@ -171,7 +171,7 @@ def test_random_rounding_is_valid_and_depends_on_the_key_alone():
 def test_more_pieces_than_expected_start_the_search_again(monkeypatch):
     jobs, machines = cluster.workloads.tiny(2)
     expected = tiny(jobs, machines)
-    monkeypatch.setattr(pd_ors, "_FEW_PIECES", 1)
+    monkeypatch.setattr(by_arrival, "_FEW_PIECES", 1)
     assert pd_ors_settings(jobs, machines, n_slots=4).pieces == 1
     found = tiny(jobs, machines)
     np.testing.assert_array_equal(found.workers, expected.workers)
