@@ -21,12 +21,11 @@ import `clocks` only.
 | `utilisation`, `resources_used` | how full the machines are |
 | `sample_times`, `samples_trained` | how fast a job trains |
 | `price`, `price_bounds`, `best_delays`, `crew` | prices and units of PD-ORS |
-| `slot_cost`, `inside_cost`, `round_slot`, `cheapest_by_slot` | its solver |
 | `read_philly`, `read_tiresias`, `read_pollux`, `read_alibaba`, `read_jobs` | recorded jobs |
 | `recorded_workload`, `JobTable`, `MADE_UP` | jobs for the schedulers from such a table |
 | `clock_of` | the clock of a scheduled job, for `traces` and `simulation` |
 
-What these give: `PriceBounds`, `Crew`, `SlotCost`, `InsideCost`, `RoundedSlot`.
+What these give: `PriceBounds`, `Crew`.
 
 Below: `schedulers`, for rules of your own, and the same rules as pure functions for `vmap`.
 
@@ -84,25 +83,19 @@ from asyncjax.cluster.schedulers.slot_schedulers import (
     least_attained,
     marginal_goodput,
 )
-from asyncjax.cluster.slot_solver import InsideCost, SlotCost, inside_cost, slot_cost
-from asyncjax.cluster.slot_tables import RoundedSlot, cheapest_by_slot, round_slot
 
 __all__ = [
     "MADE_UP",
     "SCHEDULERS",
     "Crew",
     "FloorChoice",
-    "InsideCost",
     "JobTable",
     "Jobs",
     "Machines",
     "Outcome",
     "PriceBounds",
-    "RoundedSlot",
     "Schedule",
-    "SlotCost",
     "best_delays",
-    "cheapest_by_slot",
     "check",
     "choose_floor",
     "clock_of",
@@ -111,7 +104,6 @@ __all__ = [
     "dorm",
     "drf",
     "fifo",
-    "inside_cost",
     "least_attained",
     "marginal_goodput",
     "oasis",
@@ -127,10 +119,8 @@ __all__ = [
     "read_tiresias",
     "recorded_workload",
     "resources_used",
-    "round_slot",
     "sample_times",
     "samples_trained",
-    "slot_cost",
     "total_utility",
     "utilisation",
     "workloads",

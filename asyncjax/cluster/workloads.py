@@ -162,13 +162,16 @@ def tiny(seed: int) -> Workload:
 
 
 def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
-    """Draws how many workers a job asks for, int64[N], where the rule leaves that to its owner.
+    """Draws how many workers a job asks for where the rule leaves that to its owner.
 
     Formula: `min(whole(u, 1, 30), F)`.
 
     Args:
         seed: Any integer.
         jobs: The jobs.
+
+    Returns:
+        int64[N].
 
     Example:
         >>> from asyncjax import cluster

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncjax import cluster
+from asyncjax.cluster import slot_solver, slot_tables
 from asyncjax.cluster.slot_solver import hull_pieces, plain_pieces, solve_pieces, take_cheapest
 from asyncjax.cluster.slot_tables import Fractions, Problems, round_randomly, solve_queue
 from tests.oracles import cluster as oracle
@@ -50,17 +50,17 @@ def random_slot(seed, *, decades=0.0, tied=False):
 
 @pytest.fixture(scope="module")
 def plain():
-    return jax.jit(cluster.slot_cost)
+    return jax.jit(slot_solver.slot_cost)
 
 
 @pytest.fixture(scope="module")
 def hull():
-    return jax.jit(partial(cluster.slot_cost, hull_points=POINTS))
+    return jax.jit(partial(slot_solver.slot_cost, hull_points=POINTS))
 
 
 @pytest.fixture(scope="module")
 def rounded():
-    return jax.jit(cluster.round_slot)
+    return jax.jit(slot_tables.round_slot)
 
 
 def padded(price, room, worker, server, n_workers, n_servers):
@@ -235,7 +235,7 @@ def test_the_threshold_takes_the_cheapest(keys, total):
 
 
 def test_one_machine_by_definition(float64):
-    solve = jax.jit(cluster.inside_cost)
+    solve = jax.jit(slot_solver.inside_cost)
     nowhere = 0
     for seed in range(40):
         slot = random_slot(seed, tied=seed % 3 == 0)
@@ -328,7 +328,7 @@ def test_random_rounding_takes_draws_that_run_and_repairs_the_others(float64, hu
 
 
 def test_the_search_equals_brute_force(float64):
-    search = jax.jit(cluster.cheapest_by_slot)
+    search = jax.jit(slot_tables.cheapest_by_slot)
     rng = np.random.default_rng(0)
     for _ in range(20):
         cost = rng.integers(0, 6, (4, 5)) + rng.choice([0.0, np.inf], (4, 5), p=[0.7, 0.3])
