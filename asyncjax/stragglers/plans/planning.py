@@ -152,8 +152,7 @@ def plan(
     """Plans the stages of `(k, load)` that bring the bound to a target at the least price.
 
     Formula: at each error `e` the option with the greatest `(e - A) / p`, where `A` is its floor
-    and `p = E T_(k) + compute_price * n * load + upload_price * k` its price. Options that are ever
-    used are the vertices of the lower-left hull of the points `(p, A)`, so the plan is exact.
+    and `p = E T_(k) + compute_price * n * load + upload_price * k` its price; exact.
 
     Args:
         times: A response, or a clock; the unit of load is one sample.

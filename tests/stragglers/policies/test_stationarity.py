@@ -1,4 +1,4 @@
-"""The sign test and the distance test: golden run, slow twins, what they say of a real descent."""
+"""The sign test and the distance test: golden run, slow twins, a load that is traced."""
 
 import math
 
