@@ -58,7 +58,7 @@ def test_policies_ask_for_what_there_is(name):
 
     settings = {name: knob.values[0] for name, knob in space.items()}
     policy = deciding(settings)[0].k
-    check_policy(policy)
+    check_policy(policy, N_WORKERS)
     assert 1 <= int(choice(settings).k) <= N_WORKERS
     assert 1 <= float(choice(settings).load) <= policy.max_load <= 8
     assert jax.eval_shape(choice, jax.tree.map(jnp.asarray, settings)).k.shape == ()

@@ -34,6 +34,7 @@ from asyncjax import (
     whatif,
 )
 from asyncjax.clocks.registry import REGISTRY as CLOCKS
+from asyncjax.cluster import slot_solver, slot_tables
 from asyncjax.orders.registry import REGISTRY as ORDERS
 from asyncjax.problems.registry import REGISTRY as PROBLEMS
 from asyncjax.steps.registry import REGISTRY as STEPS
@@ -492,11 +493,14 @@ def cluster_cases() -> Cases:
     schedule = cluster.drf(jobs, machines, n_slots=4)
     clock = cluster.clock_of(schedule, jobs, int(np.argmax(schedule.admitted)), samples=1.0)
     yield "clock of a job", clock.durations(KEY, 20)
-    prices, room = np.array([[1.0, 1.0], [2.0, 3.0]]), np.array([[5.5, 7.0], [4.0, 6.5]])
-    worker, server = np.array([2.0, 1.0]), np.array([1.0, 2.0])
-    yield "slot", cluster.slot_cost(prices, room, worker, server, 3, 2)
-    yield "inside", cluster.inside_cost(prices, room, worker, server, 3, 1)
-    yield "cheapest", cluster.cheapest_by_slot(jnp.array([[0.0, 2.0, 3.0], [0.0, 1.0, jnp.inf]]))
+    prices, room = jnp.array([[1.0, 1.0], [2.0, 3.0]]), jnp.array([[5.5, 7.0], [4.0, 6.5]])
+    slot = prices, room, jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0])
+    yield "slot", slot_solver.slot_cost(*slot, 3, 2)
+    yield "inside", slot_solver.inside_cost(*slot, 3, 1)
+    yield (
+        "cheapest",
+        slot_tables.cheapest_by_slot(jnp.array([[0, 2.0, 3.0], [0, 1.0, jnp.inf]])),
+    )
 
 
 def rollout_cases() -> Cases:
