@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from asyncjax.checks import flag, function, function_of, real, whole, within
+from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
 
 Weights = NDArray[np.floating[Any]]
@@ -94,15 +94,9 @@ def buffered(
     b = whole("b", b)
     if staleness is None:
         return Collection(f"buffered {b}", _every(b), _share(b), period=b)
-    function("staleness", staleness, "a function of the delays")
 
     def weigh(arrivals: Arrivals) -> Weights:
         weight = np.asarray(staleness(arrivals.delay), np.float64)
-        if weight.shape != arrivals.delay.shape:
-            raise ValueError(
-                f"staleness must give a weight for each of {arrivals.delay.shape} delays, got shape"
-                f" {weight.shape}"
-            )
         return within("staleness", weight, least=0.0) / b
 
     return Collection(f"buffered {b}, by staleness", _every(b), weigh, period=b)
@@ -181,7 +175,6 @@ def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:
     """
     cancel, varies = flag("cancel", cancel), callable(threshold)
     if callable(threshold):
-        function_of("threshold", threshold, "version", reason=", or a number of at least 1")
         limit_at = partial(_at_version, threshold)
         limit_at(0)
     else:

@@ -35,12 +35,11 @@ from heapq import heapify, heapreplace
 from itertools import chain, count, islice, repeat
 from math import e, log, sqrt
 from operator import index
-from typing import Any
 
 import jax
 import numpy as np
 
-from asyncjax.checks import flag, function, function_of, instance, real, shown, whole, within
+from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.random_draws import on_host
 
 Answer = Callable[[Sequence[int]], Sequence[int]]
@@ -72,8 +71,6 @@ class Dispatch:
     asks_all: bool = False
 
     def __post_init__(self) -> None:
-        instance("name", self.name, str, "the name of the rule")
-        function("start", self.start, "a function (n_workers, key) -> answer")
         for name in ("is_random", "answers_deliverer", "asks_all"):
             flag(name, getattr(self, name))
 
@@ -154,14 +151,7 @@ def given(sequence: Sequence[int]) -> Dispatch:
         >>> traces.given([2, 0, 1]).start(3, None)([1, 1])
         [2, 0]
     """
-    what = "a list of worker indices (integers)"
-    workers = _listed("sequence", sequence, f"{what}, known when the trace is made")
-    if workers.ndim != 1 or not workers.size or not np.issubdtype(workers.dtype, np.integer):
-        raise ValueError(
-            f"sequence must be {what}, at least one, got shape {workers.shape} and dtype"
-            f" {workers.dtype}"
-        )
-    within("sequence", workers, least=0, integer=True)
+    workers = np.asarray(within("sequence", sequence, least=0, integer=True))
 
     def start(n_workers: int, key: jax.Array | None) -> Answer:
         outside = np.flatnonzero(workers >= n_workers)
@@ -223,10 +213,7 @@ def quotas(counts: Sequence[int]) -> Dispatch:
         >>> trace.worker, trace.time[trace.steps], trace.delay.max()
         (array([0, 0, 0, 1, 0, 0, 0, 1], dtype=int32), array([3., 6.]), np.int32(0))
     """
-    jobs = _listed("counts", counts, "a list of integers, one a worker")
-    if jobs.ndim != 1 or not jobs.size:
-        raise ValueError(f"counts must be a list of integers, one a worker, got shape {jobs.shape}")
-    within("counts", jobs, least=0, integer=True)
+    jobs = np.asarray(within("counts", counts, least=0, integer=True))
     if not jobs.any():
         raise ValueError("counts must have a job for somebody, got zeros")
     order = np.repeat(np.arange(len(jobs)), jobs)
@@ -263,10 +250,7 @@ def fastest_quotas(times: Sequence[float], b: int) -> list[int]:
         [3, 1, 0]
     """
     pace = np.asarray(within("times", times, above=0.0), np.float64)
-    if pace.ndim != 1 or not pace.size:
-        raise ValueError(f"times must be one number a worker, got shape {pace.shape}")
-    b = whole("b", b)
-    return shares(pace.tolist(), b)
+    return shares([float(time) for time in pace], whole("b", b))
 
 
 def shares(pace: Sequence[float], b: int) -> list[int]:
@@ -314,8 +298,6 @@ def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) ->
         Maranjyan, Saad, Richtárik, Orabona, 2025 (arXiv 2502.00775), ATA.
     """
     b, scale = whole("b", b), real("scale", scale, least=0.0)
-    if width is not None:
-        function_of("width", width, "count", "round", reason=", or None")
 
     def published(count: int, number: int) -> float:
         ratio = log(2 * number**2) / count
@@ -363,36 +345,19 @@ def answering(rule: Dispatch, n_workers: int, key: jax.Array | None) -> Answer:
     answer = rule.start(n_workers, key)
     if str(getattr(rule.start, "__module__", "")).startswith("asyncjax."):
         return answer
-    whose = f"the dispatch rule '{rule.name}' must"
 
     def checked(deliverers: Sequence[int]) -> Sequence[int]:
         handed = [index(worker) for worker in answer(deliverers)]
-        if len(handed) != len(deliverers):
+        if len(handed) != len(deliverers) or not all(0 <= i < n_workers for i in handed):
             raise ValueError(
-                f"{whose} answer {len(deliverers)} deliverers with as many workers, got"
-                f" {shown(handed)}"
+                f"the dispatch rule '{rule.name}' must answer {len(deliverers)} deliverers with as"
+                f" many workers of 0 .. {n_workers - 1}, got {handed[:9]}"
             )
-        for worker in handed:
-            if not 0 <= worker < n_workers:
-                raise ValueError(
-                    f"{whose} name workers of 0 .. {n_workers - 1}, got {worker} for {deliverers}"
-                )
         return handed
 
     if (observe := getattr(answer, "observe", None)) is not None:
         checked.observe = observe  # pyright: ignore[reportFunctionMemberAccess]
     return checked
-
-
-def _listed(name: str, values: Any, words: str) -> np.ndarray:
-    """Reads a list of numbers."""
-    try:
-        numbers = np.asarray(values)
-    except (TypeError, ValueError):  # ragged, or traced
-        numbers = np.asarray(None)
-    if numbers.dtype == object or np.ndim(numbers) == 0:
-        raise TypeError(f"{name} must be {words}, got {shown(values)}")
-    return numbers
 
 
 def _down_a_list(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import function, real, shown, whole, within
+from asyncjax.checks import real, whole, within
 from asyncjax.traces.event_trace import EventTrace, StalledError, worker_count
 
 _SECONDS = 0.25
@@ -72,9 +72,7 @@ class Pace:
 
 def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
     """The pace of a run, None where nobody wants to know."""
-    if progress is None:
-        return None
-    return Pace(function("progress", progress, "a function of a Progress, or None"), n_updates)
+    return None if progress is None else Pace(progress, n_updates)
 
 
 def made_until(
@@ -139,16 +137,17 @@ def lasting(
         >>> [bool(run.time[-1] >= 50.0) for run in runs], len({run.n_updates for run in runs})
         ([True, True, True], 1)
     """
-    function("make", make, "a function n_updates -> traces")
-    if progress is not None:
-        function("progress", progress, "a function of a Progress, or None")
     horizons = np.asarray(within("horizon", horizon, above=0.0), np.float64)
     unit = whole("multiple_of", multiple_of)
     count = -(-whole("n_updates", n_updates) // unit) * unit
     before, added = None, 0
     while True:
         runs = make(count)
-        _check(runs, count, horizons)
+        if horizons.shape not in ((), (len(runs),)):
+            raise ValueError(
+                f"horizon must be one number or one a trace, {len(runs)}, got shape"
+                f" {horizons.shape}"
+            )
         ends = np.array([run.end for run in runs], np.float64)
         lasts = bool(np.all(ends >= horizons))
         # At one instant a worker delivers no more than once.
@@ -170,24 +169,3 @@ def lasting(
         if lasts:
             return list(runs)
         before, added, count = ends, wanted - count, wanted
-
-
-def _check(runs: Sequence[EventTrace], count: int, horizons: np.ndarray) -> None:
-    """Refuses what is no list of one trace of `count` updates a horizon."""
-    if isinstance(runs, EventTrace) or not isinstance(runs, list | tuple):
-        what = "one trace" if isinstance(runs, EventTrace) else shown(runs)
-        raise TypeError(f"make must give a list of traces, got {what}; return [trace] for one")
-    if not runs:
-        raise ValueError(f"make must give at least one trace, got none for {count} updates")
-    if horizons.shape not in ((), (len(runs),)):
-        raise ValueError(
-            f"horizon must be one number or one a trace, {len(runs)}, got shape {horizons.shape}"
-        )
-    for place, run in enumerate(runs):
-        if not isinstance(run, EventTrace):
-            raise TypeError(f"make must give a list of traces, got {shown(run)} at place {place}")
-        if run.n_updates != count:
-            raise ValueError(
-                f"make must give traces of {count} updates, as asked, but trace {place} has"
-                f" {run.n_updates}"
-            )

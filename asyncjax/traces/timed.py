@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from asyncjax.checks import flag, function, real, whole, within
+from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Timer, Verdict
 from asyncjax.traces.collection_rules import without_all
 
@@ -209,17 +209,10 @@ def _collection(
 
 def _mean(staleness: Staleness | None) -> Callable[[Arrivals], NDArray[np.floating[Any]]]:
     """Weights of a mean over the gradients of each step."""
-    if staleness is not None:
-        function("staleness", staleness, "a function of the delays, or None")
 
     def weigh(arrivals: Arrivals) -> NDArray[np.floating[Any]]:
         factor = 1.0 if staleness is None else staleness(arrivals.delay)
-        if staleness is not None and np.shape(factor) != arrivals.delay.shape:
-            raise ValueError(
-                f"staleness must give a weight for each of {arrivals.delay.shape} delays, got shape"
-                f" {np.shape(factor)}"
-            )
-        factor = within("staleness", factor, least=0.0)
+        factor = np.asarray(within("staleness", factor, least=0.0))
         return factor / np.bincount(arrivals.version)[arrivals.version]
 
     return weigh

@@ -39,11 +39,6 @@ def test_gradients_of_one_version_make_one_update():
     assert log.n_updates == 3
 
 
-def test_a_traced_log():
-    with pytest.raises(TypeError, match="delay must be known on the host, outside jit and vmap"):
-        jax.jit(lambda delay: traces.from_delays(delay).time)(np.zeros(2, np.int32))
-
-
 # Several gradients an update, and jobs handed out neither on delivery nor to those of the update.
 NO_STARTS = {
     "quotas, wait for 3",
