@@ -9,6 +9,7 @@ import pytest
 
 from asyncjax import clocks, problems, simulation, traces
 from tests.oracles import allocation
+from tests.traces.same import assert_same
 
 TIMES = 0.1 + np.random.default_rng(1).exponential(size=(4, 50))
 
@@ -49,12 +50,9 @@ def test_a_round_ends_when_the_last_worker_has_done_his_jobs():
 
 
 def test_quotas_of_one_are_synchronous():
-    trace, plain = (
-        rounds((1, 1, 1, 1)),
-        traces.synchronous(clocks.recorded(TIMES), k=4, n_updates=8),
-    )
-    for name in ("worker", "job", "read_version", "version", "used", "steps"):
-        np.testing.assert_array_equal(getattr(trace, name), getattr(plain, name), err_msg=name)
+    trace = rounds((1, 1, 1, 1))
+    plain = traces.synchronous(clocks.recorded(TIMES), k=4, n_updates=8)
+    assert_same(trace, plain, ("worker", "job", "read_version", "version", "used", "steps"))
     np.testing.assert_allclose(trace.time, plain.time, rtol=1e-12)
 
 
@@ -86,16 +84,8 @@ def test_even_workers_share_evenly():
 
 N, B, ROUNDS = 4, 9, 30
 # Multiples of 1/64: durations are exact, as differences of times too.
-EXACT = (
-    np.ceil(
-        64
-        * (
-            0.1
-            + np.random.default_rng(2).exponential(size=(N, 90)) * np.arange(1.0, N + 1)[:, None]
-        )
-    )
-    / 64
-)
+EXACT = np.random.default_rng(2).exponential(size=(N, 90)) * np.arange(1.0, N + 1)[:, None]
+EXACT = np.ceil(64 * (0.1 + EXACT)) / 64
 
 
 def made(clock, n_updates=ROUNDS, b=B, **rule):

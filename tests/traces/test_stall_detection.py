@@ -8,6 +8,7 @@ import pytest
 
 from asyncjax import clocks, traces
 from asyncjax.traces.collection import Collector, Verdict
+from tests.traces.same import assert_same
 
 KEY = jax.random.key(0)
 THREE = clocks.constant([1.0, 2.0, 3.0])
@@ -104,8 +105,7 @@ def test_progress_is_told_and_changes_nothing(arguments, monkeypatch):
     clock, seen = clocks.exponential([1.0, 2.0, 4.0]), []
     quiet = traces.asynchronous(clock, n_updates=2000, key=KEY, **arguments)
     trace = traces.asynchronous(clock, n_updates=2000, key=KEY, progress=seen.append, **arguments)
-    for one, other in zip(jax.tree.leaves(quiet), jax.tree.leaves(trace), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(quiet, trace)
     assert len(seen) > 1 or not arguments
     assert all(type(one) is traces.Progress and one.n_updates == 2000 for one in seen)
     updates, times = [one.updates for one in seen], [one.time for one in seen]
@@ -140,9 +140,7 @@ def test_an_interrupted_run_leaves_nothing_behind(arguments, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         traces.asynchronous(clock, n_updates=2000, key=KEY, progress=stop, **arguments)
     assert jax.numpy.zeros(1).dtype == np.float32
-    after = traces.asynchronous(clock, n_updates=50, key=KEY, **arguments)
-    for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(before, traces.asynchronous(clock, n_updates=50, key=KEY, **arguments))
 
 
 def test_an_own_rule_that_says_of_itself_that_it_never_steps_is_told_at_once():

@@ -14,6 +14,7 @@ from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
 from asyncjax.traces import random_draws
 from asyncjax.traces.random_draws import DurationBlocks
+from tests.traces.same import assert_same
 
 STREAMS = sys.modules["asyncjax.traces.arrival_streams"]
 RUN = sys.modules["asyncjax.traces.asynchronous"]  # the name in `traces` is the function's
@@ -34,13 +35,6 @@ RULES = {
     "table": traces.table(),
     "ringleader": traces.ringleader(),
 }
-
-
-def assert_same(one, other):
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        assert np.asarray(a).dtype == np.asarray(b).dtype
-        np.testing.assert_array_equal(a, b)
 
 
 def both_ways(clock, **arguments):
