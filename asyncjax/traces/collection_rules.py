@@ -326,9 +326,6 @@ def every_bucket(n_buckets: int) -> Collection:
     """
     n_buckets = whole("n_buckets", n_buckets)
 
-    def weigh(arrivals: Arrivals) -> Weights:
-        return 1.0 / np.bincount(arrivals.version)[arrivals.version]
-
     def start(n_workers: int) -> Collector:
         if n_buckets > n_workers:
             raise ValueError(
@@ -349,7 +346,7 @@ def every_bucket(n_buckets: int) -> Collection:
 
         return Collector(receive, is_stuck_without=is_stuck_without)
 
-    return Collection(f"every of {n_buckets} buckets", start, weigh)
+    return Collection(f"every of {n_buckets} buckets", start, mean_of_step)
 
 
 def without_all(n_workers: int) -> Callable[[Set[int]], bool]:
@@ -383,6 +380,11 @@ def _every(b: int, *, fresh: bool = False) -> Callable[[int], Collector]:
 
 def _share(b: int) -> Callable[[Arrivals], Weights]:
     return lambda arrivals: arrivals.used.astype(np.float32) / np.float32(b)
+
+
+def mean_of_step(arrivals: Arrivals) -> Weights:
+    """Weights of the mean of each step, of a rule that uses every gradient."""
+    return 1.0 / np.bincount(arrivals.version)[arrivals.version]
 
 
 def _mean_of_means(arrivals: Arrivals) -> Weights:

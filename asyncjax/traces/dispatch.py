@@ -43,8 +43,6 @@ from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.random_draws import on_host
 
 Answer = Callable[[Sequence[int]], Sequence[int]]
-
-Width = Callable[[int, int], float]  # (K_i, k), both at least 1 -> c
 _BLOCK = 4096
 
 
@@ -266,7 +264,7 @@ def shares(pace: Sequence[float], b: int) -> list[int]:
     return jobs
 
 
-def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) -> Dispatch:
+def learned_quotas(b: int, *, scale: float = 0.0) -> Dispatch:
     r"""Dispatch by quotas that follow lower confidence bounds of the workers' times (ATA).
 
     With `collect=wait_for(b), concurrency=b` every step takes exactly the round's b jobs, all at
@@ -275,12 +273,11 @@ def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) ->
     Args:
         b: Jobs of a round, at least 1.
         scale: alpha, how far times scatter, at least 0, time units (in the paper the largest
-            sub-exponential norm of a worker's law). 0 trusts the means as soon as there is one.
-        width: `(count, round) -> c`, in place of the paper's
-            :math:`c = 4 e \alpha (\sqrt{r} + r)`, :math:`r = \ln(2 k^2) / K_i`.
+            sub-exponential norm of a worker's law), in :math:`c = 4 e \alpha (\sqrt{r} + r)`,
+            :math:`r = \ln(2 k^2) / K_i`. 0 trusts the means as soon as there is one.
 
     Note:
-        Read in a summary of the paper; the default width is recalled. Which of equally good quotas
+        Read in a summary of the paper; c is recalled. Which of equally good quotas
         the paper takes was not to be had: here workers with a bound of 0 share the jobs evenly,
         those with the smaller number first. A time is that from start to arrival; jobs that are
         given up are not observed.
@@ -298,22 +295,14 @@ def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) ->
         Maranjyan, Saad, Richtárik, Orabona, 2025 (arXiv 2502.00775), ATA.
     """
     b, scale = whole("b", b), real("scale", scale, least=0.0)
-
-    def published(count: int, number: int) -> float:
-        ratio = log(2 * number**2) / count
-        return 4 * e * scale * (sqrt(ratio) + ratio)
-
-    def start(n_workers: int, key: jax.Array | None) -> Answer:
-        return _Learner(n_workers, b, published if width is None else width)
-
-    return Dispatch("learned quotas", start)
+    return Dispatch("learned quotas", lambda n_workers, key: _Learner(n_workers, b, scale))
 
 
 class _Learner:
     """One run: answers with the workers of the round, and hears how long jobs took."""
 
-    def __init__(self, n_workers: int, b: int, width: Width) -> None:
-        self.b, self.width, self.round = b, width, 0
+    def __init__(self, n_workers: int, b: int, scale: float) -> None:
+        self.b, self.scale, self.round = b, scale, 0
         self.count, self.total = [0] * n_workers, [0.0] * n_workers
         self.left: list[int] = []  # of the round, last first
 
@@ -336,7 +325,8 @@ class _Learner:
         count = self.count[worker]
         if not count:
             return 0.0
-        wide = real(f"width({count}, {self.round})", self.width(count, self.round), least=0.0)
+        ratio = log(2 * self.round**2) / count
+        wide = 4 * e * self.scale * (sqrt(ratio) + ratio)
         return max(0.0, self.total[worker] / count - wide)
 
 

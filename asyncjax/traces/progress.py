@@ -111,7 +111,6 @@ def lasting(
     *,
     n_updates: int = 8,
     multiple_of: int = 1,
-    progress: Callable[[Progress], None] | None = None,
 ) -> list[EventTrace]:
     """Makes traces of equally many updates that all last at least to their horizon.
 
@@ -122,8 +121,6 @@ def lasting(
         n_updates: Number of updates to begin with.
         multiple_of: The number of updates is a multiple of this; the beginning is rounded up to it,
             too. Equal numbers share compilations.
-        progress: Called after every `make` with the updates made, those that will be asked for next
-            (at the end: the same), and the time that all traces reach.
 
     Returns:
         What `make` gave last; a trace's last arrival is at its horizon or later.
@@ -149,9 +146,10 @@ def lasting(
                 f" {horizons.shape}"
             )
         ends = np.array([run.end for run in runs], np.float64)
-        lasts = bool(np.all(ends >= horizons))
+        if np.all(ends >= horizons):
+            return list(runs)
         # At one instant a worker delivers no more than once.
-        stands = [] if lasts or before is None else np.flatnonzero(ends <= before).tolist()
+        stands = [] if before is None else np.flatnonzero(ends <= before).tolist()
         for place in stands:
             if added > worker_count(runs[place]):
                 raise ValueError(
@@ -159,13 +157,7 @@ def lasting(
                     f" ends at time {runs[place].end:g} with {count - added} updates and with"
                     f" {count}"
                 )
-        wanted = count
-        if not lasts:
-            wanted = math.ceil(count * min(_LEAP, float(np.max(_SPARE * horizons / ends))))
-            # Rounding up to a larger unit leaves room, too.
-            wanted = -(-wanted // unit) * unit if unit > 1 else wanted + 1
-        if progress is not None:
-            progress(Progress(count, wanted, float(ends.min())))
-        if lasts:
-            return list(runs)
+        wanted = math.ceil(count * min(_LEAP, float(np.max(_SPARE * horizons / ends))))
+        # Rounding up to a larger unit leaves room, too.
+        wanted = -(-wanted // unit) * unit if unit > 1 else wanted + 1
         before, added, count = ends, wanted - count, wanted

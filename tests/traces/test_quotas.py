@@ -114,15 +114,6 @@ def test_rounds_are_those_of_the_plain_bandit(scale):
     assert (trace.delay == 0).all()
 
 
-def test_a_width_of_ones_own():
-    def width(count, number):
-        return number / count
-
-    trace = made(clocks.recorded(EXACT), width=width)
-    quotas, _ = allocation.rounds(EXACT, B, ROUNDS, width)
-    np.testing.assert_array_equal(quotas_of(trace), quotas)
-
-
 @pytest.mark.parametrize("times", [[1.0, 2.0, 10.0], [1.0, 1.0, 1.0], [0.5, 0.7, 0.9, 1.1, 30.0]])
 def test_on_constant_times_it_finds_the_fastest_quotas(times):
     best = traces.fastest_quotas(times, 8)

@@ -114,18 +114,12 @@ def test_progress_is_told_and_changes_nothing(arguments, monkeypatch):
     assert seen[-1][:3] == (2000, 2000, trace.time[-1])
 
 
-def test_progress_of_rounds_and_horizons(monkeypatch):
+def test_progress_of_rounds(monkeypatch):
     monkeypatch.setattr("asyncjax.traces.progress._SECONDS", 0.0)
     seen = []
     trace = traces.synchronous(THREE, k=2, n_updates=5, progress=seen.append)
     assert [one.updates for one in seen] == [1, 2, 3, 4, 5, 5]
     assert seen[-1].time == trace.time[-1]
-    seen = []
-    runs = traces.lasting(
-        lambda n: [traces.asynchronous(THREE, n_updates=n)], 100.0, progress=seen.append
-    )
-    assert seen[0].updates == 8
-    assert seen[-1][:3] == (runs[0].n_updates, runs[0].n_updates, runs[0].time[-1])
 
 
 @pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS)
