@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -172,8 +173,9 @@ class Rule:
         dispatch, collect, concurrency = self.dispatch, self.collect, self.concurrency
         n = clock.n_workers
         self.check_workers(n)
-        least = clock.least(load)  # refuses other loads
-        factor = float(load) if np.ndim(load) == 0 else np.asarray(load, np.float64)
+        factor: Any = np.asarray(load)
+        least = clock.least(factor)  # refuses other loads
+        factor = factor.astype(np.float64) if factor.ndim else float(factor)
         timeout = timeouts_of(self.timeout, least)
         if service is not None:
             check_service(service)

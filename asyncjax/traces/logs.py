@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from asyncjax.traces.event_trace import EventTrace, by_worker
-from asyncjax.traces.validation import read_column, validate
+from asyncjax.traces.validation import read_column, refuse_first, validate
 
 
 def from_delays(
@@ -94,27 +94,20 @@ def from_delays(
     else:
         versions, of = read_column("version", version, shape, entry), "gradient"
         _check_versions(versions)
-    bad = np.flatnonzero((delays < 0) | (delays > versions))
-    if bad.size:
-        k = int(bad[0])
-        raise ValueError(
-            f"delay of {of} {k} is {delays[k]}; allowed are 0..{versions[k]}: none is older than"
-            " version 0"
-        )
+    text = f"delay of {of} {{e}} is {{}}; allowed are 0..{{}}: none is older than version 0"
+    refuse_first((delays < 0) | (delays > versions), text, delays, versions)
+    columns: dict[str, Any] = {"worker": workers, "read_version": versions - delays}
+    columns |= {"version": versions, "time": times}
     trace = EventTrace(
-        time=times,
-        worker=workers,
+        **columns,
         job=_jobs(workers),
-        read_version=versions - delays,
-        version=versions,
         used=np.ones(shape, bool),
         steps=np.append(versions[1:] > versions[:-1], True),
         weight=(1.0 / np.bincount(versions)[versions]).astype(np.float32),
     )
     validate(trace._replace(n_workers=n_workers))
-    names = ("worker", "read_version", "version")
-    narrow = {name: getattr(trace, name).astype(np.int32) for name in names}
-    trace = trace._replace(time=times.astype(np.float64), **narrow)
+    columns = {name: column.astype(np.int32) for name, column in columns.items()}
+    trace = trace._replace(**{**columns, "time": times.astype(np.float64)})
     if worker is not None and time is not None:
         trace = trace._replace(start=_starts(trace))
     return trace._replace(n_workers=int(workers.max()) + 1 if n_workers is None else n_workers)
@@ -141,13 +134,14 @@ def _check_versions(version: np.ndarray) -> None:
     goes = np.diff(version, prepend=0)
     wrong = (goes < 0) | (goes > 1)
     wrong[0] = version[0] != 0
-    if wrong.any():
-        k = int(np.argmax(wrong))
-        allowed = f"are {version[k - 1]} and {version[k - 1] + 1}" if k else "is 0"
-        raise ValueError(
-            f"version of gradient {k} is {version[k]}; allowed {allowed}: versions begin with 0 and"
-            " go on by 0 or 1, since every update takes a gradient"
-        )
+    text = "version of gradient {e} is {}; allowed {}: versions begin with 0 and go on by 0 or 1,"
+    text += " since every update takes a gradient"
+    refuse_first(
+        wrong,
+        text,
+        version,
+        lambda k: f"are {version[k - 1]} and {version[k - 1] + 1}" if k else "is 0",
+    )
     *taken, last = np.bincount(version).tolist()
     if len(taken) > 1 and min(taken) == max(taken) > last:
         raise ValueError(
