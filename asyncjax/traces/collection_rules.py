@@ -346,7 +346,7 @@ def every_bucket(n_buckets: int) -> Collection:
 
         return Collector(receive, is_stuck_without=is_stuck_without)
 
-    return Collection(f"every of {n_buckets} buckets", start, mean_of_step)
+    return Collection(f"every of {n_buckets} buckets", start, _mean_of_step)
 
 
 def without_all(n_workers: int) -> Callable[[Set[int]], bool]:
@@ -382,8 +382,7 @@ def _share(b: int) -> Callable[[Arrivals], Weights]:
     return lambda arrivals: arrivals.used.astype(np.float32) / np.float32(b)
 
 
-def mean_of_step(arrivals: Arrivals) -> Weights:
-    """Weights of the mean of each step, of a rule that uses every gradient."""
+def _mean_of_step(arrivals: Arrivals) -> Weights:
     return 1.0 / np.bincount(arrivals.version)[arrivals.version]
 
 

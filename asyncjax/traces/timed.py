@@ -15,12 +15,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from asyncjax.checks import flag, real, whole
-from asyncjax.traces.collection import Collection, Collector, Timer, Verdict
-from asyncjax.traces.collection_rules import mean_of_step, without_all
+from asyncjax.checks import flag, real, whole, within
+from asyncjax.traces.collection import Arrivals, Collection, Collector, Timer, Verdict
+from asyncjax.traces.collection_rules import without_all
+
+Staleness = Callable[[NDArray[np.int32]], ArrayLike]
 
 
 def grace_period(
@@ -29,6 +33,7 @@ def grace_period(
     quorum: int = 1,
     most: int | None = None,
     holds_back: bool = True,
+    staleness: Staleness | None = None,
 ) -> Collection:
     """The server waits for a quorum, then a little longer, and steps with whoever is there.
 
@@ -40,9 +45,12 @@ def grace_period(
             workers, or `quorum` if that is more.
         holds_back: Workers get their next job with the step that takes their gradient. False: at
             once.
+        staleness: `(delay int32[E]) -> float[E]`, a factor of each gradient by its delay, at least
+            0, as in `buffered`. None: all 1.
 
     Returns:
-        The rule. A step is made when the wait is over; the trace says so in `step_time`.
+        The rule. A step is made when the wait is over; the trace says so in `step_time`. The
+        divisor is the number of gradients in the step, with and without `staleness`.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -70,7 +78,7 @@ def grace_period(
         return Collector(receive, None, without_all(n_workers), timer)
 
     name = f"grace of {wait:g} after {quorum}"
-    return _collection(name, start, quorum, most, holds_back=holds_back)
+    return _collection(name, start, quorum, most, staleness, holds_back=holds_back)
 
 
 def adaptive_deadline(
@@ -80,6 +88,7 @@ def adaptive_deadline(
     quorum: int = 1,
     most: int | None = None,
     holds_back: bool = True,
+    staleness: Staleness | None = None,
 ) -> Collection:
     r"""The server steps when jobs usually are back, and a little slack has passed.
 
@@ -96,6 +105,7 @@ def adaptive_deadline(
             deadline, it steps with the one that makes the quorum.
         most: As in `grace_period`.
         holds_back: As in `grace_period`.
+        staleness: As in `grace_period`.
 
     Returns:
         The rule; the trace says in `step_time` when the steps were.
@@ -144,7 +154,7 @@ def adaptive_deadline(
         return Collector(receive, None, without_all(n_workers), timer)
 
     name = f"deadline of median + {scale:g} MAD"
-    return _collection(name, start, quorum, most, holds_back=holds_back)
+    return _collection(name, start, quorum, most, staleness, holds_back=holds_back)
 
 
 class _Group:
@@ -180,10 +190,22 @@ def _counts(quorum: int, most: int | None, holds_back: bool) -> tuple[int, int |
 
 
 def _collection(
-    name: str, start: Callable[[int], Collector], quorum: int, most: int | None, *, holds_back: bool
+    name: str,
+    start: Callable[[int], Collector],
+    quorum: int,
+    most: int | None,
+    staleness: Staleness | None,
+    *,
+    holds_back: bool,
 ) -> Collection:
     """The rule, which says how many open jobs it needs where its workers are held back."""
+
+    def weigh(arrivals: Arrivals) -> NDArray[np.floating[Any]]:
+        factor = 1.0 if staleness is None else staleness(arrivals.delay)
+        count = np.bincount(arrivals.version)[arrivals.version]
+        return np.asarray(within("staleness", factor, least=0.0)) / count
+
     if not holds_back:
-        return Collection(name, start, mean_of_step)
+        return Collection(name, start, weigh)
     most = quorum if most is None else most
-    return Collection(name, start, mean_of_step, holds_back=True, quorum=quorum, most=most)
+    return Collection(name, start, weigh, holds_back=True, quorum=quorum, most=most)
