@@ -144,10 +144,6 @@ BROKEN = {
         stated(lambda rows: rows["b"]),
         r"mean of .* must be a function of the parameters, got KeyError: 'b'",
     ),
-    "a mean that is no number": (
-        stated(lambda rows: "slow"),
-        r"mean of the clock of law 'mine' must give real numbers, got 'slow'",
-    ),
     "another mean": (
         stated(lambda rows: rows["a"] * 1.01),
         r"mean of .* must be within \[.*\] for worker 0, since 50 jobs took 1 on average, got 1.01",
@@ -175,10 +171,6 @@ BROKEN = {
     "one key for all runs": (
         own(fixed_key, first, squared, True),
         r"must change with its key, got the same 1000",
-    ),
-    "no workers": (
-        Clock({"a": np.float32(1.0)}, own(same).law),
-        r"arrays with one leading axis \[n\], got ValueError",
     ),
 }
 
