@@ -90,23 +90,13 @@ def stated(mean=first, variance=nothing, least=None):
 
 BROKEN = {
     "no time": (at_job_3(0.0), r"worker 0 a duration of 0 for its job 3; .*"),
-    "a negative time": (at_job_3(-1.5), r"worker 0 a duration of -1.5 for its job 3; .*"),
-    "a time of NaN": (at_job_3(np.nan), r"worker 0 a duration of nan for its job 3; .*"),
     "one time for all": (
         own(lambda row, key, start, count: row["a"]),
         r"got ValueError: draw of the law 'mine' must give float\[64\], a time a job, got",
     ),
-    "integers": (
-        own(lambda row, key, start, count: jnp.ones(count, int)),
-        r"draw of the law 'mine' must give float\[64\], a time a job, got int",
-    ),
     "a branch on a parameter": (
         own(branching),
         r"durations of the clock must be drawn .*, got TracerBoolConversionError: Attempted",
-    ),
-    "NumPy in the draw": (
-        own(lambda row, key, start, count: np.full(count, row["a"])),
-        r"durations of the clock must be drawn .*, got TracerArrayConversionError",
     ),
     "a key that it says it does not need": (
         own(good),
@@ -131,10 +121,6 @@ BROKEN = {
     "a mean of NaN": (
         stated(lambda rows: rows["a"] * np.nan),
         r"mean of the clock of law 'mine' must be positive and finite, got nan for worker 0",
-    ),
-    "an infinite mean": (
-        stated(lambda rows: rows["a"] / np.array([1.0, 0.0], np.float32)),
-        r"mean of .* must be positive and finite, got inf for worker 1",
     ),
     "one mean for all": (
         stated(lambda rows: 1.0),
@@ -175,7 +161,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_clock_is_told(name):
     clock, words = BROKEN[name]
