@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from asyncjax import results
-from asyncjax.checks import install_line
+from asyncjax.checks import file_path, install_line
 from asyncjax.results import report
 from asyncjax.rollouts import admission
 from asyncjax.rollouts.engine import Engine, trace
@@ -42,7 +42,7 @@ RULES: dict[str, Callable[[float, int], admission.Rule]] = {
 }
 PROGRAM = "python -m asyncjax.rollouts"
 _FILES = ("lengths", "report")  # settings of which a report shows the name, not the folders
-_OPTIONS = {"generator_slots": "slots", "n_steps": "steps", "path": "report", "max_age": "eta"}
+_OPTIONS = {"generator_slots": "slots", "n_steps": "steps", "max_age": "eta"}
 _NAMES = ["output_length", "length", "lengths", "tokens", "output_tokens", "response_length"]
 _HEADINGS = ["steps per 1,000", "generators idle", "trainer idle", "age, mean", "99 %", "longest"]
 _HEADINGS += ["thrown away", "longest tenth heard"]
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
     lengths = read_lengths(settings.lengths, settings.column)
     if settings.report:
-        report.check_path(settings.report)
+        file_path("report", settings.report)
     if settings.training_time is None:
         mean = float(lengths.mean()) * settings.token_time
         settings.training_time = mean * settings.batch / max(settings.slots, 1)

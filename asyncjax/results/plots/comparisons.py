@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import shown, whole
-from asyncjax.results.arguments import door, numbers
+from asyncjax.checks import real, shown, whole, within
 from asyncjax.results.metrics import Series, Spread, best_on_grid, median_and_spread
 from asyncjax.results.plots.style import (
     MUTED,
@@ -54,9 +53,6 @@ class Panel:
     x_label: str  # label of the axis, with its unit
     series: Sequence[Series]  # the curves
     log_x: bool = False  # whether the axis is logarithmic
-
-    def __post_init__(self) -> None:
-        door(vars(self), series=(Series, "curves (plots.Series)"))
 
 
 def curves(
@@ -91,7 +87,7 @@ def curves(
         >>> figure.axes[0].get_xlabel()
         'time [s]'
     """
-    door(locals(), series=(Series, "curves (plots.Series)"))
+    _check_values(log_y, y_range, target)
     panel = Panel(x_label, series, log_x)
     styles = styles_for(_names([panel]), styles)
     with drawing():
@@ -132,7 +128,7 @@ def panels(
         >>> [axes.get_xlabel() for axes in figure.axes]
         ['time [s]', 'updates']
     """
-    door(locals(), parts=(Panel, "panels (plots.Panel)"))
+    _check_values(log_y, y_range, target)
     names = _names(parts)
     styles = styles_for(names, styles)
     columns = len(parts) if columns is None else min(whole("columns", columns), len(parts))
@@ -183,12 +179,6 @@ def bars(
         >>> [text.get_text() for text in figure.axes[0].texts]
         ['2.00']
     """
-    door(locals(), spreads=(Spread, "spreads (results.Spread)"))
-    if not names or len(names) != len(spreads):
-        raise ValueError(
-            f"names has {len(names)} entries and spreads {len(spreads)}; "
-            "both must have the same number, at least one"
-        )
     styles = styles_for(names, styles)
     with drawing():
         figure, axes = new_axes(WIDTH, 1.2 + 0.38 * len(names), title, x_label)
@@ -208,20 +198,18 @@ def staleness_histogram(
     delays: Mapping[str, ArrayLike],
     *,
     title: str = "",
-    doubling: bool = True,
     columns: int = 3,
     styles: Mapping[str, LineStyle] | None = None,
 ) -> Figure:
     """Histograms of delays, one a method, with mean and largest delay written in.
 
-    Delays of uneven workers have heavy tails (a mean of 30 and a maximum of 2000), so by default
-    the axis is divided at powers of two.
+    Delays of uneven workers have heavy tails (a mean of 30 and a maximum of 2000), so bars
+    are those of 0, 1, 2-3, 4-7, ..., equally wide.
 
     Args:
         delays: Integers of at least 0 by method, any number each: the delay in updates of every
             gradient.
         title: Above all.
-        doubling: Bars for 0, 1, 2-3, 4-7, ... (equally wide); otherwise bars of equal range.
         columns: How many histograms stand side by side, at most; 2 can be read on a phone.
         styles: Styles by name, to look the same as other plots.
 
@@ -233,27 +221,23 @@ def staleness_histogram(
         >>> [axes.get_title("left") for axes in figure.axes]
         ['sgd', 'piag']
     """
-    door(locals())
     columns = min(whole("columns", columns), len(_some("delays", delays, "method")))
     data = {
-        name: numbers(f"delays[{name!r}]", values, integer=True).ravel()
+        name: within(f"delays[{name!r}]", np.asarray(values).ravel(), least=0, integer=True)
         for name, values in delays.items()
     }
-    for name, values in data.items():
-        if values.size and values.min() < 0:
-            raise ValueError(f"delays[{name!r}] holds {values.min()}; a delay is at least 0")
-    edges = _edges(max((int(v.max()) for v in data.values() if v.size), default=0), doubling)
+    largest = max((int(values.max()) for values in data.values() if values.size), default=0)
+    edges = np.append(0, 2 ** np.arange(largest.bit_length() + 1))  # updates
     styles = styles_for(data, styles)
     with drawing():
         figure = new_figure(3.1 * columns + 0.4, 1.75 * -(-len(data) // columns) + 0.8)
         grid = _grid(figure, len(data), columns, sharex=True, sharey=True)
         for axes, (name, values) in zip(grid, data.items(), strict=True):
-            _draw_histogram(axes, values, edges, doubling, styles[name].colour)
+            _draw_histogram(axes, values, edges, styles[name].colour)
             axes.set_title(name, fontsize=10)
         for axes in grid[-columns:]:
             axes.tick_params(labelbottom=True)
-        label = "delay [updates]" + (", bars begin at 0, 1, 2, 4, 8, ..." if doubling else "")
-        figure.supxlabel(label, fontsize=10)
+        figure.supxlabel("delay [updates], bars begin at 0, 1, 2, 4, 8, ...", fontsize=10)
         figure.supylabel("share of gradients [%]", fontsize=10)
         if title:
             figure.suptitle(title, x=0.01, ha="left")
@@ -293,8 +277,8 @@ def step_size_sensitivity(
         >>> figure.axes[0].get_xlabel()
         'step size'
     """
-    door(locals())
-    sizes = numbers("step_sizes", step_sizes)
+    _check_values(log_y, y_range)
+    sizes = np.asarray(step_sizes, np.float64)
     if sizes.ndim != 1 or not sizes.size or not drawable(sizes, True).all():
         raise ValueError(
             f"step_sizes is {shown(step_sizes)}; it must be a list of positive numbers, 1e-100"
@@ -302,8 +286,7 @@ def step_size_sensitivity(
         )
     spreads, marks = {}, {}
     for name, values in _some("scores", scores, "method").items():
-        table = numbers(f"scores[{name!r}]", values)
-        table = table[:, None] if table.ndim == 1 else table
+        table = np.asarray(values, np.float64).reshape(len(sizes), -1)
         spreads[name] = median_and_spread(table, smaller_is_better=smaller_is_better)
         if chosen is None and np.isfinite(spreads[name].median).any():
             marks[name] = best_on_grid(table, smaller_is_better=smaller_is_better)
@@ -327,6 +310,18 @@ def step_size_sensitivity(
         add_grid(axes)
         add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+def _check_values(log_y: bool, y_range: Any, target: float | None = None) -> None:
+    """Refuses values that the vertical axis does not have."""
+    if y_range is not None and (np.shape(y_range) != (2,) or not y_range[0] < y_range[1]):
+        allowed = "(lowest, highest) with lowest < highest"
+        raise ValueError(f"y_range must be {allowed}, got {shown(y_range)}")
+    if target is not None:
+        real("target", target)
+    for name, value in {"y_range": y_range, "target": target}.items():
+        if log_y and value is not None and np.min(value) <= 0:
+            raise ValueError(f"{name} must be positive where log_y is True, got {value}")
 
 
 def _some(name: str, values: Any, kind: str) -> Any:
@@ -438,29 +433,15 @@ def _draw_bar(
     _write(axes, format_number(median), (end, row), 9, fontsize=10, annotation_clip=False)
 
 
-def _edges(largest: int, doubling: bool) -> np.ndarray:
-    """Where bars begin and end, in updates; the last lies beyond the largest delay."""
-    if doubling:
-        return np.concatenate([[0], 2 ** np.arange(int(largest).bit_length() + 1)])
-    width = -(-(largest + 1) // 40)
-    return np.arange(0, largest + width + 1, width)
-
-
-def _draw_histogram(
-    axes: Axes, values: np.ndarray, edges: np.ndarray, doubling: bool, colour: str
-) -> None:
+def _draw_histogram(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str) -> None:
     """One histogram with its note."""
     counts = np.histogram(values, bins=edges)[0]
     # The last bin of a histogram is closed on the right; no delay reaches its upper edge.
     shares = 100.0 * counts / max(values.size, 1)
-    if doubling:
-        centres, widths = np.arange(counts.size), np.full(counts.size, 0.9)
-        every = max(1, -(-counts.size // 7))
-        axes.set_xticks(centres[::every], [f"{edge:,}" for edge in edges[:-1][::every]])
-        axes.set_xlim(-0.7, counts.size - 0.3)
-    else:
-        centres, widths = edges[:-1] + np.diff(edges) / 2 - 0.5, np.diff(edges) * 0.95
-    axes.bar(centres, shares, width=widths, color=colour, linewidth=0)
+    centres, every = np.arange(counts.size), max(1, -(-counts.size // 7))
+    axes.set_xticks(centres[::every], [f"{edge:,}" for edge in edges[:-1][::every]])
+    axes.set_xlim(-0.7, counts.size - 0.3)
+    axes.bar(centres, shares, width=0.9, color=colour, linewidth=0)
     note = "no gradients"
     if values.size:
         mean = format_number(float(values.mean()))

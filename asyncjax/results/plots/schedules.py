@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import real, shown
-from asyncjax.results.arguments import door, numbers
+from asyncjax.checks import real, within
 from asyncjax.results.plots.style import (
     LARGEST,
     MUTED,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from asyncjax.traces import EventTrace
 
-_FIELDS = ("time", "worker", "start", "used", "steps", "delay")  # [E] each
 _SAMPLES = ("slot", "start", "end", "step", "fate", "step_begin", "step_end")
 _BAR = 0.76  # height of a bar, in rows
 _RUNNING: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#A8A8A8", "hatch": ""}
@@ -70,9 +68,7 @@ def timeline(
         >>> timeline(trace, until=3.0).axes[0].get_xlabel()
         'time [unit of the trace]'
     """
-    door(locals())
     until = real("until", until, above=0)
-    _check_fields(trace, f"a trace with {', '.join(_FIELDS)}", *_FIELDS, "n_workers")
     if trace.start is None:
         raise ValueError(
             "trace does not record when jobs start (start is None), so no job can be drawn"
@@ -121,9 +117,7 @@ def rollout_timeline(
         >>> rollout_timeline(trace, until=9.0).axes[0].get_ylabel()
         'slot'
     """
-    door(locals())
     until = real("until", until, above=0)
-    _check_fields(trace, "a RolloutTrace", *_SAMPLES, "start_version")
     slot, start, end, step, fate, begin, finish = (
         np.asarray(getattr(trace, name)) for name in _SAMPLES
     )
@@ -140,14 +134,6 @@ def rollout_timeline(
         _add_bars(axes, steps, until, facecolors=MUTED)
         _draw_jobs(figure, axes, until, bars, age, ("age at training", "versions"), lost)
     return figure
-
-
-def _check_fields(trace: Any, kind: str, *fields: str) -> None:
-    """Refuses what is no trace that can be drawn."""
-    for name in fields:
-        if not hasattr(trace, name):
-            hint = ", take run.trace" if hasattr(trace, "records") else ""
-            raise TypeError(f"trace must be {kind}{hint}, got {shown(trace)} without {name}")
 
 
 def _rows(
@@ -253,21 +239,16 @@ def schedule_chart(
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['job 0', 'job 1']
     """
-    door(locals())
-    units = numbers("workers", workers, integer=True)
+    units, arrivals, ends = map(np.asarray, (workers, arrival, completion))
     units = units.sum(-1) if units.ndim == 3 else units
-    arrivals = numbers("arrival", arrival, integer=True)
-    ends = numbers("completion", completion, integer=True)
     if units.ndim != 2 or not arrivals.shape == ends.shape == units.shape[:1]:
         raise ValueError(
             f"workers must be [N, T] or [N, T, H], and arrival and completion [N], got shapes "
             f"{np.shape(workers)}, {arrivals.shape} and {ends.shape}"
         )
     n_jobs, n_slots = units.shape
-    for name, slots, least in (("arrival", arrivals, 0), ("completion", ends, -1)):
-        wrong = slots[(slots < least) | (slots >= n_slots)]
-        if wrong.size:
-            raise ValueError(f"{name} must be slots of {least} .. {n_slots - 1}, got {wrong[0]}")
+    within("arrival", arrivals, least=0, most=n_slots - 1, integer=True)
+    within("completion", ends, least=-1, most=n_slots - 1, integer=True)
     labels = _labels(names, "job", "jobs of workers", n_jobs)
     largest, rows = max(int(units.max()), 1), np.arange(n_jobs)
     is_done = ends >= 0
@@ -357,10 +338,7 @@ def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: st
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['GPU', 'vCPU']
     """
-    door(locals())
-    values = numbers("shares", shares)
-    if values.ndim != 2:
-        raise ValueError(f"shares must be [T, R] and not empty, got the shape {values.shape}")
+    values = np.asarray(shares, np.float64)
     labels = _labels(names, "resource", "resources of shares", values.shape[1])
     styles = assign_styles(labels)
     edges = np.arange(len(values) + 1)
@@ -396,10 +374,7 @@ def price_map(
         >>> figure.axes[0].get_ylabel()
         'machine'
     """
-    door(locals())
-    values = numbers("prices", prices)
-    if values.ndim != 2:
-        raise ValueError(f"prices must be [T, H] and not empty, got the shape {values.shape}")
+    values = np.asarray(prices, np.float64)
     if not drawable(values, True).all():
         raise ValueError(
             f"prices must be positive and finite, {1 / LARGEST:g} to {LARGEST:g}, got"
