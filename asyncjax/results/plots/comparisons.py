@@ -24,19 +24,7 @@ from numpy.typing import ArrayLike
 
 from asyncjax.checks import real, shown, whole, within
 from asyncjax.results.metrics import Series, Spread, best_on_grid, median_and_spread
-from asyncjax.results.plots.style import (
-    MUTED,
-    WIDTH,
-    LineStyle,
-    add_grid,
-    add_legend_below,
-    drawable,
-    drawing,
-    new_axes,
-    new_figure,
-    set_log,
-    styles_for,
-)
+from asyncjax.results.plots import style
 from asyncjax.results.tables import NOT_REACHED, format_number
 
 if TYPE_CHECKING:
@@ -65,7 +53,7 @@ def curves(
     log_y: bool = False,
     y_range: tuple[float, float] | None = None,
     target: float | None = None,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """One plot of curves with shaded bands, the legend below.
 
@@ -89,12 +77,12 @@ def curves(
     """
     _check_values(log_y, y_range, target)
     panel = Panel(x_label, series, log_x)
-    styles = styles_for(_names([panel]), styles)
-    with drawing():
-        figure, axes = new_axes(WIDTH, 3.8, title, x_label, y_label)
+    styles = style.styles_for(_names([panel]), styles)
+    with style.drawing():
+        figure, axes = style.new_axes(style.WIDTH, 3.8, title, x_label, y_label)
         _draw_panel(axes, panel, styles, log_y, y_range, target)
         _label_target(axes, target)
-        add_legend_below(figure, *axes.get_legend_handles_labels())
+        style.add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -107,7 +95,7 @@ def panels(
     y_range: tuple[float, float] | None = None,
     target: float | None = None,
     columns: int | None = None,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Several plots of curves side by side with one vertical axis, the legend below.
 
@@ -130,12 +118,12 @@ def panels(
     """
     _check_values(log_y, y_range, target)
     names = _names(parts)
-    styles = styles_for(names, styles)
+    styles = style.styles_for(names, styles)
     columns = len(parts) if columns is None else min(whole("columns", columns), len(parts))
-    with drawing():
+    with style.drawing():
         rows = -(-len(parts) // columns)
-        width, height = max(_PANEL * columns, WIDTH), 3.5 if rows == 1 else 3.1 * rows
-        figure = new_figure(width, height)
+        width, height = max(_PANEL * columns, style.WIDTH), 3.5 if rows == 1 else 3.1 * rows
+        figure = style.new_figure(width, height)
         grid = _grid(figure, len(parts), columns, sharey=True)
         handles: dict[str, Any] = {}
         for index, (axes, panel) in enumerate(zip(grid, parts, strict=True)):
@@ -147,7 +135,7 @@ def panels(
         _label_target(grid[-1], target)
         if title:
             figure.suptitle(title, x=0.01, ha="left")
-        add_legend_below(figure, [handles[name] for name in names], names)
+        style.add_legend_below(figure, [handles[name] for name in names], names)
     return figure
 
 
@@ -158,7 +146,7 @@ def bars(
     x_label: str,
     title: str = "",
     log_x: bool = False,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Horizontal bars with whiskers, the first name on top, each with its median written in.
 
@@ -179,9 +167,9 @@ def bars(
         >>> [text.get_text() for text in figure.axes[0].texts]
         ['2.00']
     """
-    styles = styles_for(names, styles)
-    with drawing():
-        figure, axes = new_axes(WIDTH, 1.2 + 0.38 * len(names), title, x_label)
+    styles = style.styles_for(names, styles)
+    with style.drawing():
+        figure, axes = style.new_axes(style.WIDTH, 1.2 + 0.38 * len(names), title, x_label)
         limits = _limits(spreads, log_x)
         axes.set_xlim(*limits)
         for row, (name, spread) in enumerate(zip(names, spreads, strict=True)):
@@ -189,8 +177,8 @@ def bars(
         axes.set_yticks(range(len(names)), list(names))
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-        set_log(axes.xaxis, log_x)
-        add_grid(axes, "x")
+        style.set_log(axes.xaxis, log_x)
+        style.add_grid(axes, "x")
     return figure
 
 
@@ -199,7 +187,7 @@ def staleness_histogram(
     *,
     title: str = "",
     columns: int = 3,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Histograms of delays, one a method, with mean and largest delay written in.
 
@@ -228,9 +216,9 @@ def staleness_histogram(
     }
     largest = max((int(values.max()) for values in data.values() if values.size), default=0)
     edges = np.append(0, 2 ** np.arange(largest.bit_length() + 1))  # updates
-    styles = styles_for(data, styles)
-    with drawing():
-        figure = new_figure(3.1 * columns + 0.4, 1.75 * -(-len(data) // columns) + 0.8)
+    styles = style.styles_for(data, styles)
+    with style.drawing():
+        figure = style.new_figure(3.1 * columns + 0.4, 1.75 * -(-len(data) // columns) + 0.8)
         grid = _grid(figure, len(data), columns, sharex=True, sharey=True)
         for axes, (name, values) in zip(grid, data.items(), strict=True):
             _draw_histogram(axes, values, edges, styles[name].colour)
@@ -254,7 +242,7 @@ def step_size_sensitivity(
     y_range: tuple[float, float] | None = None,
     smaller_is_better: bool = True,
     chosen: Mapping[str, int] | None = None,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Score against step size for every method, the chosen step size marked.
 
@@ -279,7 +267,7 @@ def step_size_sensitivity(
     """
     _check_values(log_y, y_range)
     sizes = np.asarray(step_sizes, np.float64)
-    if sizes.ndim != 1 or not sizes.size or not drawable(sizes, True).all():
+    if sizes.ndim != 1 or not sizes.size or not style.drawable(sizes, True).all():
         raise ValueError(
             f"step_sizes is {shown(step_sizes)}; it must be a list of positive numbers, 1e-100"
             " to 1e100"
@@ -294,10 +282,10 @@ def step_size_sensitivity(
         if name not in spreads:
             raise ValueError(f"chosen must name methods of scores, {list(spreads)}, got {name!r}")
     marks = marks if chosen is None else chosen
-    styles = styles_for(spreads, styles)
-    failed = {name: ~drawable(spread.median, False) for name, spread in spreads.items()}
-    with drawing():
-        figure = new_figure(WIDTH, 4.6)
+    styles = style.styles_for(spreads, styles)
+    failed = {name: ~style.drawable(spread.median, False) for name, spread in spreads.items()}
+    with style.drawing():
+        figure = style.new_figure(style.WIDTH, 4.6)
         axes, top = _with_strip(figure, sizes, {n: f for n, f in failed.items() if f.any()}, styles)
         for name, spread in spreads.items():
             _draw_scores(axes, name, sizes, spread, marks.get(name), styles[name], log_y)
@@ -305,10 +293,10 @@ def step_size_sensitivity(
         top.set_title(title)
         if y_range is not None:
             axes.set_ylim(*y_range)
-        set_log(axes.xaxis, True)
-        set_log(axes.yaxis, log_y)
-        add_grid(axes)
-        add_legend_below(figure, *axes.get_legend_handles_labels())
+        style.set_log(axes.xaxis, True)
+        style.set_log(axes.yaxis, log_y)
+        style.add_grid(axes)
+        style.add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -348,13 +336,13 @@ def _grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Axes]
 def _shown(values: ArrayLike, log: bool) -> np.ndarray:
     """Values with NaN where they cannot be drawn."""
     data = np.asarray(values, dtype=np.float64)
-    return np.where(drawable(data, log), data, np.nan)
+    return np.where(style.drawable(data, log), data, np.nan)
 
 
 def _draw_panel(
     axes: Axes,
     panel: Panel,
-    styles: Mapping[str, LineStyle],
+    styles: Mapping[str, style.LineStyle],
     log_y: bool,
     y_range: tuple[float, float] | None,
     target: float | None,
@@ -367,20 +355,20 @@ def _draw_panel(
         axes.fill_between(x, low, high, where=fits, color=look.colour, alpha=0.16, linewidth=0)
         axes.plot(x, median, color=look.colour, linestyle=look.dash, label=line.name)
     if target is not None:
-        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+        axes.axhline(target, color=style.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
     if y_range is not None:
         axes.set_ylim(*y_range)
-    set_log(axes.xaxis, panel.log_x)
-    set_log(axes.yaxis, log_y)
+    style.set_log(axes.xaxis, panel.log_x)
+    style.set_log(axes.yaxis, log_y)
     axes.margins(x=0.01)
-    add_grid(axes)
+    style.add_grid(axes)
 
 
 def _label_target(axes: Axes, target: float | None) -> None:
     """The word at the right end of the target's line, outside the plot."""
     if target is not None:
-        _write(axes, "target", (1.0, target), 3, xycoords=("axes fraction", "data"), color=MUTED,
-               fontsize=8.5, annotation_clip=False)  # fmt: skip
+        looks: dict[str, Any] = {"color": style.MUTED, "fontsize": 8.5, "annotation_clip": False}
+        _write(axes, "target", (1.0, target), 3, xycoords=("axes fraction", "data"), **looks)
 
 
 def _write(axes: Axes, text: str, at: tuple[float, float], right: float, **looks: Any) -> None:
@@ -391,7 +379,7 @@ def _write(axes: Axes, text: str, at: tuple[float, float], right: float, **looks
 def _limits(spreads: Sequence[Spread], log_x: bool) -> tuple[float, float]:
     """The range of the axis, with room at the right for the numbers."""
     ends = np.array([[spread.low, spread.median, spread.high] for spread in spreads], np.float64)
-    visible = ends[drawable(ends, True)]
+    visible = ends[style.drawable(ends, True)]
     if not visible.size:
         return (0.1, 1.0) if log_x else (0.0, 1.0)
     low, high = float(visible.min()), float(visible.max())
@@ -411,18 +399,21 @@ def _draw_bar(
 ) -> None:
     """One bar (or point), its whisker and its text."""
     ends = np.array([spread.median, spread.low, spread.high], np.float64)
-    (median, low, high), (fits, low_fits, high_fits) = ends.tolist(), drawable(ends, log_x)
+    (median, low, high), (fits, low_fits, high_fits) = ends.tolist(), style.drawable(ends, log_x)
     if not fits:
         note = NOT_REACHED if not np.isfinite(median) else format_number(median)
         if spread.reached > 0 and not np.isfinite(median):
             note += f" ({round(100 * float(spread.reached))}% of the seeds did)"
-        _write(axes, note, (limits[0], row), 5, color=MUTED, fontsize=10, style="italic")
+        _write(axes, note, (limits[0], row), 5, color=style.MUTED, fontsize=10, style="italic")
         return
     if log_x:
         axes.plot([median], [row], "o", color=colour, markersize=7, zorder=3)
     else:
         axes.barh([row], [median], height=0.62, color=colour, alpha=0.75, linewidth=0)
-    begin, end = low if low_fits else limits[0], high if drawable(ends, False)[2] else limits[1]
+    begin, end = (
+        low if low_fits else limits[0],
+        high if style.drawable(ends, False)[2] else limits[1],
+    )
     looks: dict[str, Any] = {"color": "black", "zorder": 2.5}
     axes.plot([begin, end], [row, row], linewidth=1.3, **looks)
     for edge, is_drawn in ((low, low_fits), (high, high_fits)):
@@ -446,16 +437,16 @@ def _draw_histogram(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: s
     if values.size:
         mean = format_number(float(values.mean()))
         note = f"mean {mean}\nmax {format_number(int(values.max()))}"
-    looks: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 9, "color": MUTED}
+    looks: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 9, "color": style.MUTED}
     axes.text(0.98, 0.97, note, transform=axes.transAxes, **looks)
-    add_grid(axes, "y")
+    style.add_grid(axes, "y")
 
 
 def _with_strip(
     figure: Figure,
     sizes: np.ndarray,
     failed: Mapping[str, np.ndarray],
-    styles: Mapping[str, LineStyle],
+    styles: Mapping[str, style.LineStyle],
 ) -> tuple[Axes, Axes]:
     """The axes of the scores and the topmost axes: a strip of crosses where anything diverged."""
     if not failed:
@@ -480,13 +471,13 @@ def _draw_scores(
     sizes: np.ndarray,
     spread: Spread,
     mark: int | None,
-    style: LineStyle,
+    line: style.LineStyle,
     log_y: bool,
 ) -> None:
     """Line, band and marker of one method."""
     low, median, high = (_shown(part, log_y) for part in (spread.low, spread.median, spread.high))
-    look: dict[str, Any] = {"color": style.colour}
+    look: dict[str, Any] = {"color": line.colour}
     axes.fill_between(sizes, low, high, alpha=0.14, linewidth=0, **look)
-    axes.plot(sizes, median, linestyle=style.dash, marker="o", ms=3.5, label=name, **look)
+    axes.plot(sizes, median, linestyle=line.dash, marker="o", ms=3.5, label=name, **look)
     if mark is not None:
         axes.plot(sizes[mark], median[mark], marker="D", ms=8, mec="white", zorder=4, **look)
