@@ -18,9 +18,9 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag, instance, real, whole, within
+from asyncjax.checks import real, whole, within
 from asyncjax.clocks import Clock
-from asyncjax.rollouts.admission import Queue, Rule, check_rule
+from asyncjax.rollouts.admission import Queue, Rule
 from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 from asyncjax.traces.event_trace import StalledError
 from asyncjax.traces.random_draws import DurationBlocks, check_key, on_host
