@@ -71,7 +71,7 @@ def software() -> tuple[str, bool]:
 
 def make_problem(source: Any, worker: int | None) -> Problem:
     """The problem of a source: itself, or what the function makes, for a worker or the server."""
-    if not callable(source):
+    if isinstance(source, Problem):
         return source
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     takes = inspect.signature(source).parameters.values()

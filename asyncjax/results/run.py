@@ -196,13 +196,10 @@ class Run:
         shape, columns = np.shape(self.records.loss), self.records._asdict() | self.records.metrics
         axes = len(shape) - 1
         names = ["run", "setting"][:axes] if axes < 3 else [f"axis {axis}" for axis in range(axes)]
-        table = dict(zip(names, np.indices(shape, dtype=np.int32), strict=False))
+        table: dict[str, Any] = dict(zip(names, np.indices(shape, dtype=np.int32), strict=False))
         for name, column in columns.items():  # what is alike for all runs is repeated
-            if (
-                name != "metrics"
-                and np.shape(column)[-1:] == shape[-1:]
-                and np.ndim(column) <= axes + 1
-            ):
+            fits = name != "metrics" and np.shape(column)[-1:] == shape[-1:]
+            if fits and np.ndim(column) <= len(shape):
                 table[name] = np.broadcast_to(np.asarray(column), shape)
         return pandas.DataFrame({name: column.ravel() for name, column in table.items()})
 
