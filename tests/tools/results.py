@@ -535,9 +535,9 @@ def rollout_cases() -> Cases:
     corrections, advantages = rollouts.corrections, rollouts.advantages
     trace, optimizer = make(engine, rules["budget"]), optax.sgd(0.5)
 
-    def replay(waves: bool = True, **learner: Any) -> results.Run:
+    def replay(**learner: Any) -> results.Run:
         how = rollouts.Learner(optimizer, **learner)
-        return rollouts.replay(bandit, trace, how, key=OTHER, waves=waves)
+        return rollouts.replay(bandit, trace, how, key=OTHER)
 
     for name, correction in {
         "none": corrections.none(),
@@ -545,9 +545,8 @@ def rollout_cases() -> Cases:
         "clip": corrections.ppo_clip(0.2),
         "decoupled": corrections.decoupled(),
     }.items():
-        for waves in (True, False):
-            how = "waves" if waves else "events"
-            yield from parts(f"{name}, {how}", replay(correction=correction, waves=waves))
+        for how, width in (("waves", None), ("events", 1)):
+            yield from parts(f"{name}, {how}", replay(correction=correction, width=width))
     for name, advantage in {
         "plain": advantages.plain(),
         "batch": advantages.batch_mean(),
