@@ -143,7 +143,7 @@ def pair_order(rule: PairRule, n: int, dim: int) -> Order:
         return start(random_order(order_key, n), balance, dim)
 
     observe, end_epoch = partial(_observe_one, rule), partial(_end_one, rule)
-    return gradient_order(PairState, init, observe, end_epoch, n=n, dim=dim)
+    return gradient_order(init, observe, end_epoch, n=n, dim=dim)
 
 
 def start(order: jax.Array, balance: Any, dim: int) -> PairState:
@@ -517,7 +517,6 @@ def worker_pairs(
         return start(random_orders(key, counts), jnp.zeros(shape, float), dim)
 
     return gradient_order(
-        PairState,
         init,
         partial(_observe, rule, counts, own_balance),
         partial(_end_epoch, rule, counts),
