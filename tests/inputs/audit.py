@@ -4,9 +4,9 @@
     python -m tests.inputs.audit traces --missing       functions and arguments without a line
 
 `<room>.calls.txt` has calls that are right, one a line. In each, one argument at a time becomes
-every one of `KINDS` and `VALUES`. A wrong kind must be refused, if only by Python or JAX; a number
-out of range in a sentence that names the argument. What may stand there is said behind the call,
-and then has to be accepted:
+every one of `WRONG`, but where True or False stands. A wrong kind must be refused, if only by
+Python or JAX; a number out of range in a sentence that names the argument. What may stand there is
+said behind the call, and then has to be accepted:
 
     clocks.with_failures(clock, probability=0.5)    # probability: 0
 
@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 from tests.inputs.table import FOLDER, Line, evaluate, is_definition, is_sentence, lines, told
 from tests.inputs.world import ROOMS, world
 
-KINDS = ("None", "'x'", "a_function")
-VALUES = ("-1", "nan")
+NUMBERS = ("-1", "nan")
+WRONG = ("None", "'x'", *NUMBERS, "a_function")
 
 
 class Finding(NamedTuple):
@@ -61,17 +61,19 @@ def findings(path: Path) -> Iterator[Finding]:
 
 def _of_call(line: Line, names: dict[str, Any]) -> Iterator[Finding]:
     allowed = _allowed(line.rest)
+    right = ast.unparse(ast.parse(line.text, mode="eval"))
     for argument, place in _arguments(line.text, names):
-        for value in KINDS + VALUES:
+        if right in (_replaced(line.text, place, truth) for truth in ("True", "False")):
+            continue
+        for value in WRONG:
             text = _replaced(line.text, place, value)
-            if text == ast.unparse(ast.parse(line.text, mode="eval")):
+            if text == right:
                 continue
             answer = told(text, names)
             listed = allowed.get(argument, set())
             may = value in listed or "*" in listed
-            yield Finding(
-                line, argument, value, _verdict(answer, argument, value, may), str(answer)
-            )
+            verdict = _verdict(answer, argument, value, may)
+            yield Finding(line, argument, value, verdict, str(answer))
 
 
 def _verdict(answer: Exception | str | None, argument: str, value: str, may: bool) -> str:
@@ -86,7 +88,8 @@ def _verdict(answer: Exception | str | None, argument: str, value: str, may: boo
         return "clear"  # a file that is not there, by its name
     if isinstance(answer, Exception) and is_sentence(answer) and named:
         return "clear"
-    return "raised" if value in KINDS else "obscure"
+    is_kind = value not in NUMBERS or isinstance(answer, TypeError | AttributeError)
+    return "raised" if is_kind else "obscure"
 
 
 def _allowed(rest: str) -> dict[str, set[str]]:
@@ -154,7 +157,7 @@ def main() -> None:
         own: Counter[str] = Counter()
         for finding in findings(FOLDER / f"{room}.calls.txt"):
             own[finding.verdict] += 1
-            if finding.verdict not in ("clear", "accepted"):
+            if finding.verdict not in ("clear", "raised", "accepted"):
                 print(finding)
         print(f"{room}: {dict(own)}")
         total += own
