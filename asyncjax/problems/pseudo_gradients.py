@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import flag, function, instance, whole, within
+from asyncjax.checks import whole, within
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import in_front
@@ -183,10 +183,8 @@ def local_steps(
         2106.06639); Douillard et al., DiLoCo, 2023 (arXiv 2311.08105), and Liu et al., 2024 (arXiv
         2401.09135), whose workers keep their AdamW from job to job.
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     if problem.worker_state_of is not None:
         raise ValueError("problem must be one whose workers keep no state: they have local steps")
-    keep_state = flag("keep_state", keep_state)
     counts, n_steps, problem = _counts(problem, n_steps)
     if optimizer is None:
         if step_size is None:
@@ -199,8 +197,6 @@ def local_steps(
         return in_front(problem, extra, _PseudoGradient(problem.gradient_of, n_steps))
     if step_size is not None:
         raise ValueError(f"step_size must be None where there is an optimizer, got {step_size!r}")
-    allowed = "an optax transformation, such as optax.adamw(1e-3)"
-    instance("optimizer", optimizer, optax.GradientTransformation, allowed)
     takes_extras = isinstance(optimizer, optax.GradientTransformationExtraArgs)
     displacement = _Displacement(problem.gradient_of, optimizer, takes_extras, n_steps, keep_state)
     state_of = _FirstState(optimizer) if keep_state else None
@@ -328,14 +324,11 @@ def adversarial(
     Reference:
         Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine learning with adversaries".
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     last = None if problem.n_workers is None else problem.n_workers - 1
-    instance("workers", workers, (list, tuple, range, np.ndarray), "a list of workers' numbers")
     if len(workers):
         within("workers", workers, least=0, most=last, integer=True)
     _check_one_positive("scale", scale)
     if attack is None:
         attack = _Flipped(float(scale))
-    function("attack", attack, "a function of (grads, worker, job, key)")
     numbers = jnp.asarray(np.asarray(workers, np.int32))
     return in_front(problem, numbers, _Attacked(problem.gradient_of, attack))

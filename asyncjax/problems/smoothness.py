@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import instance, one_key, whole
+from asyncjax.checks import one_key, whole
 from asyncjax.problems.batches import Shards
 from asyncjax.problems.finite_sum import BatchGradient, Samples, row_weights
 from asyncjax.problems.problem import Problem, PyTree, check_model
@@ -113,7 +113,6 @@ def smoothness(problem: Problem) -> Smoothness:
     Reference:
         Delay-adaptive step sizes, arXiv 2202.08550.
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
         return Smoothness(np.abs(curvature).max(1), float(np.abs(curvature.mean(0)).max()))
@@ -166,7 +165,6 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
     Reference:
         Delay-adaptive step sizes, arXiv 2202.08550: Async-BCD.
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
         diagonal = np.abs(curvature.mean(0))
@@ -220,9 +218,6 @@ def local_smoothness(
         >>> round(problems.local_smoothness(problem, key=jax.random.key(0)), 4)
         4.0
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
-    if problem.objective is None:
-        raise TypeError("problem must have an objective, got one without")
     one_key("key", key)
     n_iterations = whole("n_iterations", n_iterations)
     params = problem.params if params is None else params
