@@ -149,15 +149,15 @@ def directional_signs(
     if pairs_per_block is not None:
         pairs = _PAIRS if pairs_per_block is ... else whole("pairs_per_block", pairs_per_block)
         block = min(block, pairs)
-    if examples is None:
-        signs, total, running_sum = _whole(
-            losses, params, running_sum, n_losses, block, rank_one, forward_mode
-        )
+    block_signs = partial(_block, rank_one=rank_one, forward_mode=forward_mode)
+    if examples is not None:
+        result = _split(losses, params, running_sum, examples, block, block_signs)
+    elif 2 * block == n_losses:
+        result = block_signs(losses, params, running_sum)
     else:
-        block_signs = partial(_block, rank_one=rank_one, forward_mode=forward_mode)
-        signs, total, running_sum = _split(
-            losses, params, running_sum, examples, block, block_signs
-        )
+        values, passes = passes_of(losses, params, forward_mode)
+        result = _whole(values, passes, running_sum, block, rank_one)
+    signs, total, running_sum = result
     mean = jax.tree.map(lambda leaf, like: (leaf / n_losses).astype(like.dtype), total, params)
     return signs, mean, running_sum
 
@@ -276,18 +276,10 @@ def _block(
 
 
 def _whole(
-    losses: Losses,
-    params: PyTree,
-    running_sum: PyTree,
-    n_losses: int,
-    block: int,
-    rank_one: bool,
-    forward_mode: bool,
+    values: jax.Array, passes: Passes, running_sum: PyTree, block: int, rank_one: bool
 ) -> Decided:
     """All blocks of losses that cannot be taken apart: passes over all of them for each."""
-    if 2 * block == n_losses:
-        return _block(losses, params, running_sum, rank_one, forward_mode)
-    values, passes = passes_of(losses, params, forward_mode)
+    n_losses = len(values)
     steps = jnp.arange(n_losses, dtype=jnp.int32)
 
     def step(

@@ -29,7 +29,8 @@ def floating(name: str, value: Any) -> jax.Array:
     if not value.size:
         raise ValueError(f"{name} must not be empty, got shape {value.shape}")
     is_whole = jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == np.bool_
-    return within(name, jnp.asarray(value, float if is_whole else None))
+    with np.errstate(over="ignore"):  # told by `within`
+        return within(name, jnp.asarray(value, float if is_whole else None))
 
 
 def integers(name: str, value: Any) -> jax.Array:

@@ -294,12 +294,8 @@ def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = No
     n_workers = _worker_count(labels.size, n_workers)
     if classes_per_worker is None:
         return _padded(np.array_split(np.argsort(labels, kind="stable"), n_workers))
-    held = checks.whole("classes_per_worker", classes_per_worker)
     classes = np.unique(labels)
-    if held > classes.size:
-        raise ValueError(
-            f"classes_per_worker must be at most the {classes.size} distinct labels, got {held}"
-        )
+    held = checks.whole("classes_per_worker", classes_per_worker, most=classes.size)
     if held * n_workers < classes.size:
         raise ValueError(
             f"n_workers times classes_per_worker must be at least the {classes.size} distinct "
@@ -360,12 +356,7 @@ def dirichlet(
     """
     labels = _label_array(labels)
     n_rows, n_workers = labels.size, _worker_count(labels.size, n_workers)
-    minimum = checks.whole("minimum", minimum)
-    if minimum * n_workers > n_rows:
-        raise ValueError(
-            f"minimum must be at most {n_rows // n_workers}, for {n_rows} rows and {n_workers} "
-            f"workers, got {minimum}"
-        )
+    minimum = checks.whole("minimum", minimum, most=n_rows // n_workers)
     concentration = checks.real("concentration", concentration, above=0)
     share_key, row_key = jax.random.split(checks.one_key("key", key))
     classes = np.unique(labels)
@@ -404,13 +395,7 @@ def check_shards(shards: Shards, n_rows: int, n_workers: int) -> Shards:
 def _worker_count(n_rows: Any, n_workers: Any) -> int:
     """Returns the number of workers, at most one a row."""
     n_rows = checks.whole("n_rows", n_rows, most=MOST_ROWS)
-    n_workers = checks.whole("n_workers", n_workers)
-    if n_workers > n_rows:
-        raise ValueError(
-            f"n_workers must be at most the number of rows, {n_rows}, so that every worker has "
-            f"one, got {n_workers}"
-        )
-    return n_workers
+    return checks.whole("n_workers", n_workers, most=n_rows)
 
 
 def _label_array(labels: Any) -> np.ndarray:

@@ -271,9 +271,8 @@ def judged_rows(eval_rows: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndar
         >>> rows.tolist(), weight.tolist()
         ([0, 3], [0.5, 0.5])
     """
-    held, count = np.flatnonzero(weight), whole("eval_rows", eval_rows)
-    if count > len(held):
-        raise ValueError(f"eval_rows must be at most {len(held)}, the rows of workers, got {count}")
+    held = np.flatnonzero(weight)
+    count = whole("eval_rows", eval_rows, most=len(held))
     rows = held[np.arange(count) * len(held) // count]
     return rows.astype(np.int32), weight[rows] / weight[rows].sum()
 
@@ -360,12 +359,11 @@ def from_loss(
 
 def _parts(model: Any) -> tuple[PyTree, PyTree, Any, Any]:
     """Returns parameters, the rest, and the graphs of a module for training and for judging."""
-    if not any(base.__module__.startswith("flax.nnx") for base in type(model).__mro__):
+    bases = type(model).__mro__
+    if ("flax.nnx.module", "Module") not in [(base.__module__, base.__name__) for base in bases]:
         return floating_leaves(model), None, None, None
     from flax import nnx  # not imported for other models
 
-    if not isinstance(model, nnx.Module):
-        return floating_leaves(model), None, None, None
     module, params, statistics, rest = nnx.split(model, nnx.Param, nnx.BatchStat, ...)
     if jax.tree.leaves(statistics):
         raise ValueError(

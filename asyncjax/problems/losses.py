@@ -472,12 +472,8 @@ def _signs(labels: Any) -> jax.Array:
     """Returns the labels as -1 and +1."""
     if arrays.is_traced(labels):
         return jnp.asarray(labels)
-    values = np.asarray(labels)
-    classes = np.unique(values)
-    if np.array_equal(classes, (-1, 1)):
-        return jnp.asarray(values)
-    if np.array_equal(classes, (0, 1)):
-        return jnp.asarray(np.where(values == 1, 1, -1))
-    shown = ", ".join(str(value) for value in classes[:5]) + (", ..." if classes.size > 5 else "")
-    only = "only " if classes.size == 1 else ""
-    raise ValueError(f"labels must be -1 and +1, or 0 and 1, both of them, got {only}{shown}")
+    classes = np.unique(labels)
+    if set(classes.tolist()) not in ({-1, 1}, {0, 1}):
+        shown = ", ".join(map(str, classes[:5]))
+        raise ValueError(f"labels must be -1 and +1, or 0 and 1, both of them, got {shown}")
+    return jnp.asarray(np.where(np.asarray(labels) == 1, 1, -1))

@@ -274,9 +274,13 @@ class TinyGPT(nn.Module):
     length: int = 64
 
     def __post_init__(self) -> None:
-        """Refuses sizes that are none: a depth of -1 would be one of 0."""
+        """Refuses sizes that are none (a depth of -1 would be one of 0) or do not fit."""
         for name in ("vocabulary", "width", "depth", "heads", "length"):
             whole(name, getattr(self, name), 0 if name == "depth" else 1)
+        if self.width % self.heads:
+            raise ValueError(
+                f"heads must divide width, got {self.heads} heads and width {self.width}"
+            )
         super().__post_init__()
 
     @nn.compact

@@ -117,7 +117,7 @@ def smoothness(problem: Problem) -> Smoothness:
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
         return Smoothness(np.abs(curvature).max(1), float(np.abs(curvature.mean(0)).max()))
     data, *curvatures = _linear_parts(problem)
-    factor, shift = map(_largest, curvatures)
+    factor, shift = (float(max(map(abs, bounds))) for bounds in curvatures)
     features, rows, size = (np.asarray(part) for part in (data.features, data.rows, data.size))
     worker = [
         factor * _squared_norm(features[held[:count]].astype(np.float64)) / count + shift
@@ -172,8 +172,8 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
         block = np.array([diagonal[cut].max() for cut in cuts])
         return BlockSmoothness(block, float(block.max()), float(block.max()))
     data, *curvatures = _linear_parts(problem)
-    factor, shift = map(_largest, curvatures)
-    (middle, half), (lift, slack) = map(_middle, curvatures)
+    factor, shift = (float(max(map(abs, bounds))) for bounds in curvatures)
+    (middle, half), (lift, slack) = ((0.5 * (a + b), 0.5 * (b - a)) for a, b in curvatures)
     cuts = _cuts(data.features.shape[1], n_blocks)
     matrix = _weighted_rows(data)
     squared = np.array([_squared_norm(matrix[:, cut]) for cut in cuts])
@@ -274,16 +274,6 @@ def _squared_norm(matrix: np.ndarray) -> float:
     """Returns the square of the largest singular value, from the smaller Gram matrix."""
     gram = matrix.T @ matrix if matrix.shape[1] <= matrix.shape[0] else matrix @ matrix.T
     return max(float(np.linalg.eigvalsh(gram)[-1]), 0.0)
-
-
-def _largest(bounds: tuple[float, float]) -> float:
-    """Returns the largest absolute value within the bounds."""
-    return float(max(abs(bounds[0]), abs(bounds[1])))
-
-
-def _middle(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Returns the middle of the bounds and half their distance."""
-    return 0.5 * (bounds[0] + bounds[1]), 0.5 * (bounds[1] - bounds[0])
 
 
 def _cuts(size: int, n_blocks: Any) -> list[np.ndarray]:

@@ -121,15 +121,6 @@ def test_herding_of_traced_vectors_is_a_permutation_whatever_they_are(vectors, i
         orders.herded(vectors)
 
 
-def test_traced_kernels_take_what_is_no_permutation():
-    signs = jnp.array([1, -1, 1], jnp.int8)
-    made = jax.jit(orders.reorder)(jnp.array([5, 5, 7]), signs)
-    assert made.tolist() == [5, 7, 5]
-    vectors = jnp.array([[1.0], [-1.0], [3.0]])
-    norms = jax.jit(orders.prefix_norms)(vectors, jnp.array([0, 1, 9]))  # 2 stands for it
-    np.testing.assert_array_equal(norms, orders.prefix_norms(vectors, jnp.arange(3)))
-
-
 def test_checks_leave_compiled_programs_as_they_are():
     order = example("pair_balanced")
 
