@@ -211,9 +211,9 @@ def reorder(order: jax.typing.ArrayLike, signs: jax.typing.ArrayLike) -> jax.Arr
             f" {np.shape(order)} and {np.shape(signs)}"
         )
     if not isinstance(order, Tracer):
-        _check_distinct(np.asarray(order), len(order))
+        _check_distinct(np.asarray(order), np.size(order))
     check_signs(signs)
-    count = jnp.asarray(len(order), jnp.int32)
+    count = jnp.asarray(np.size(order), jnp.int32)
     return reorder_shard(copied(order), copied(signs), count)
 
 

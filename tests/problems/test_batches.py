@@ -13,13 +13,6 @@ from asyncjax.problems.batches import WithoutReplacement
 KEY = jax.random.key(0)
 
 
-def test_whole_marks_the_padding():
-    for size in (1, 3, 5):
-        positions, valid = problems.whole()(jnp.int32(size), 5, 9, KEY)
-        np.testing.assert_array_equal(positions, np.arange(5))
-        np.testing.assert_array_equal(valid, np.arange(5) < size)
-
-
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 19])
 def test_cyclic_goes_round(size):
     rule = jax.jit(problems.cyclic(size), static_argnums=1)
@@ -105,13 +98,6 @@ def test_shards_are_partitions(name, n_workers):
     for rows, size in zip(shards.rows, shards.size, strict=True):
         np.testing.assert_array_equal(rows[size:], rows[0])
     assert label_counts(shards, LABELS).sum() == 17
-
-
-def test_iid_depends_on_the_key_alone():
-    again = problems.iid(17, 3, key=KEY)
-    np.testing.assert_array_equal(problems.iid(17, 3, key=KEY).rows, again.rows)
-    assert (problems.iid(17, 3, key=jax.random.key(1)).rows != again.rows).any()
-    assert again.size.tolist() == [6, 6, 5]
 
 
 def test_by_label_sorts_stably():

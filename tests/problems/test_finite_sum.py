@@ -203,19 +203,3 @@ def test_the_loss_is_the_mean_over_the_rows_weighted_as_the_workers_weigh_them(j
     squares = sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(problem.params))
     expected = losses @ counts[rows] / counts[rows].sum() + 0.05 * squares
     assert at(problem, problem.params) == pytest.approx(expected, rel=1e-6)
-
-
-def test_all_rows_are_the_objective_itself():
-    whole, given = classified(None)[0], classified(9)[0]
-    assert at(whole, whole.params) == pytest.approx(at(given, whole.params), rel=1e-6)
-
-
-@pytest.mark.slow
-def test_what_judges_a_model_does_not_move_it():
-    trace = traces.asynchronous(clocks.exponential([1.0, 2.0]), n_updates=30, key=KEY)
-    whole, some = (
-        simulation.replay(classified(judge)[0], trace, optax.sgd(0.1)) for judge in (None, 3)
-    )
-    for one, other in zip(jax.tree.leaves(whole.params), jax.tree.leaves(some.params), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert bool(jnp.any(whole.records.loss != some.records.loss))

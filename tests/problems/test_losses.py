@@ -78,12 +78,6 @@ def test_finite_differences_and_unequal_shards(make):
     np.testing.assert_allclose(smooth, np.mean(grads, axis=0), rtol=1e-12)
 
 
-def test_overlapping_shards_are_allowed():
-    shards = problems.Shards(np.array([[0, 1], [1, 1]]), np.array([2, 1]))
-    problem = problems.least_squares(np.ones((3, 1)), [1.0, 2.0, 9.0], n_workers=2, shards=shards)
-    np.testing.assert_allclose(problem.objective(problem.params), (2.5 / 2 + 4 / 2) / 2)
-
-
 def test_labels_of_zero_and_one_are_converted():
     signs = problems.logistic(ROWS, FLAT, n_workers=6)
     for labels in ((FLAT > 0), (FLAT > 0).astype(int), jnp.asarray(FLAT > 0, jnp.float32)):
@@ -331,19 +325,6 @@ def test_perplexity_of_a_model_that_knows_nothing_is_the_vocabulary():
     np.testing.assert_allclose(objective, np.log(6.0), rtol=1e-6)
     assert problem.data.weight.dtype == jnp.float32
     np.testing.assert_allclose(np.asarray(problem.data.weight).sum(), 1.0, rtol=1e-6)
-
-
-def test_judging_in_chunks_is_the_same(monkeypatch):
-    whole = language(BIGRAM, test=(TOKENS, NEXT))
-    monkeypatch.setitem(problems.language_model.__wrapped__.__globals__, "_SCORES", 2 * 4 * 6)
-    parts = language(BIGRAM, test=(TOKENS, NEXT))
-    assert parts.objective_of.chunk == 2
-    assert whole.objective_of.chunk > 7
-    (objective, metrics), _ = judged(whole)
-    (in_parts, metrics_in_parts), _ = judged(parts)
-    np.testing.assert_allclose(in_parts, objective, rtol=1e-6)
-    for name, value in metrics.items():
-        np.testing.assert_allclose(metrics_in_parts[name], value, rtol=1e-6)
 
 
 def test_training_learns_a_cycle():
