@@ -108,9 +108,6 @@ def dense_signs(
         >>> signs, mean, _ = dense_signs(model, params, inputs, loss_of_scores, zeros)
         >>> signs[:2].tolist(), mean["layers_0"]["kernel"].shape
         ([1, -1], (2, 3))
-
-    Reference:
-        Cooper et al. 2023, arXiv 2302.00845; its signs from activations are this library's.
     """
     running_sum = widened(running_sum, params)
 

@@ -129,9 +129,6 @@ def directional_signs(
         >>> signs, mean, running_sum = directional_signs(losses, jnp.ones(1), jnp.ones(1))
         >>> signs.tolist(), mean.tolist(), running_sum.tolist()
         ([-1, 1, 1, -1], [1.0], [-1.0])
-
-    Reference:
-        The pair rule: Cooper et al. 2023, arXiv 2302.00845. Projections are this library's.
     """
     running_sum = widened(running_sum, params)
     given = (params,) if examples is None else (params, examples)
@@ -459,10 +456,6 @@ def coordinated_by_projection(
         >>> state = projected.order.init(jax.random.key(0))
         >>> projected.order.permutation(state).shape, projected.direction(state).shape
         ((2, 4), (3,))
-
-    Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845.
     """
     n, n_workers = whole("n", n, most=LARGEST), whole("n_workers", n_workers)
     return _projected(n, n_workers, like, pairs_per_block, forward_mode)

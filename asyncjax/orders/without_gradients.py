@@ -63,8 +63,7 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
     """Visits the examples of all epochs in one random order.
 
     Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
+        n, n_workers: As in `reshuffled`.
 
     Returns:
         An `Order` that ignores gradients of any size; its state is the order itself.
@@ -83,8 +82,7 @@ def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
     """Visits the examples in a random order and in the next epoch in its reverse.
 
     Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
+        n, n_workers: As in `reshuffled`.
 
     Returns:
         An `Order` that ignores gradients of any size.

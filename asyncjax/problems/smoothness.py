@@ -109,9 +109,6 @@ def smoothness(problem: Problem) -> Smoothness:
         ([1.5, 1.5, 4.5], 2.1667)
         >>> round(found.mean, 4), round(found.root_mean_square, 4), round(found.maximum, 4)
         (2.5, 2.8723, 4.5)
-
-    Reference:
-        Delay-adaptive step sizes, arXiv 2202.08550.
     """
     if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
@@ -161,9 +158,6 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
     Note:
         The plain :math:`\|(B^\top B)_{:j}\|` would be no bound for the logistic loss: rows that
         cancel where all count the same no longer do when some scores are large.
-
-    Reference:
-        Delay-adaptive step sizes, arXiv 2202.08550: Async-BCD.
     """
     if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
