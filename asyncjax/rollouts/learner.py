@@ -78,15 +78,13 @@ class Learner:
         return self.epochs * self.minibatches
 
 
-def learner_of(
-    learner: Any, problem: RolloutProblem, batch: int, opt_state: Any
-) -> tuple[Learner, int | None]:
+def learner_of(learner: Any, problem: RolloutProblem, batch: int) -> tuple[Learner, int | None]:
     """The learner of a run, also of an optimizer alone, and apart from it the width.
 
     So runs of two widths share what is compiled for a step. Refuses what no step can be made with.
     """
     learner = learner if isinstance(learner, Learner) else Learner(learner)
-    check_update(learner.optimizer, problem.params, opt_state=opt_state)
+    check_update(learner.optimizer, problem.params)
     if batch % learner.minibatches:
         raise ValueError(
             f"minibatches must divide the batch of {batch} samples, got {learner.minibatches}"

@@ -139,7 +139,7 @@ def replay(
     _check_trace(trace)
     execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
     key = one_key("key", key)
-    learner, width = learner_of(learner, problem, trace.members.shape[1], opt_state)
+    learner, width = learner_of(learner, problem, trace.members.shape[1])
     recorded = _recorded(trace.n_steps, record_every)
     program, draft_slots = plan_rollouts(trace, problem.max_length, recorded, width)
     n_steps, time = trace.n_steps, np.append(0.0, program.steps.time).tolist()
@@ -205,7 +205,7 @@ def train(
         raise ValueError(
             "in_flight of the engine must be False: a sample is drawn whole when it begins"
         )
-    learner, width = learner_of(learner, problem, batch, opt_state)
+    learner, width = learner_of(learner, problem, batch)
     execution = execution_of(execution, progress=progress)
     if execution.checkpoint is not None:
         raise ValueError(

@@ -278,6 +278,23 @@ def test_orders_say_what_they_are(name):
         assert any((one != firsts[0]).any() for one in firsts[1:])
 
 
+@pytest.mark.parametrize("name", BALANCING)
+def test_observe_refuses_what_does_not_fit(name):
+    order = example(name)
+    state = order.init(jax.random.key(0))
+    lead = () if order.n_workers is None else (order.n_workers,)
+    with pytest.raises(ValueError, match=r"gradients must have shape .*dim.*, got"):
+        order.observe(state, np.arange(2), np.zeros((*lead, 2, DIM + 1)))
+    with pytest.raises(ValueError, match="gradients must have shape"):
+        order.observe(state, np.arange(3), np.zeros((*lead, 2, DIM)))
+    with pytest.raises(ValueError, match="gradients must have shape"):
+        order.observe(state, np.arange(2), np.zeros((2, 2, 2, DIM)))
+    with pytest.raises(ValueError, match="positions must be a vector"):
+        order.observe(state, 0, np.zeros((*lead, 1, DIM)))
+    with pytest.raises(TypeError, match="positions must be made of integers"):
+        order.observe(state, np.zeros(2), np.zeros((*lead, 2, DIM)))
+
+
 @pytest.mark.slow
 def test_bfloat16_gradients_are_summed_in_float32():
     order = example("grab")
