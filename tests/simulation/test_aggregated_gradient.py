@@ -1,4 +1,4 @@
-"""PIAG from a trace: its definition, its start, its optimum, its refusals."""
+"""PIAG from a trace: its definition, its start, its optimum."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Asynchronous block-coordinate descent: its definition, torn reads, its optimum, its refusals."""
+"""Asynchronous block-coordinate descent: its definition, torn reads, its optimum."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What replays share: one compilation for equal optimizers, and for traces of unlike length."""
+"""What runs share: compilations for equal optimizers, second calls, traces of unlike length."""
 
 from functools import partial
 
@@ -113,9 +113,14 @@ def test_one_event_at_a_time_unlike_traces_share_what_is_compiled(compiled):
         np.testing.assert_allclose(run.params, by_waves.params, rtol=1e-5)
 
 
+IN_PIECES = ("waves", "events", "policy", "epochs", "sweep")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("how", [{}, {"progress": lambda _: None}], ids=["whole", "in pieces"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [(name, {}) for name in EVERY] + [(name, {"progress": lambda _: None}) for name in IN_PIECES],
+)
 def test_a_second_call_compiles_nothing_and_has_the_same_bits(name, how, compiled):
     first = EVERY[name](**how)
     del compiled[:]

@@ -1,4 +1,4 @@
-"""Constants of an error bound measured on problems: known answers, a twin, errors, refusals."""
+"""Constants of an error bound measured on problems: known answers, a twin, errors."""
 
 import jax
 import jax.numpy as jnp

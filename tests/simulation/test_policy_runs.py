@@ -1,6 +1,6 @@
 """Runs of policies.
 
-Against a plain loop, against replayed traces, cut, vmapped, compiled once, refused.
+Against a plain loop, against replayed traces, vmapped, compiled once.
 """
 
 import jax

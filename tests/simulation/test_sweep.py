@@ -1,4 +1,4 @@
-"""Sweeps equal single replays; compilations are shared."""
+"""Sweeps of trees of parameters, and of sizes that are told."""
 
 from dataclasses import replace
 from functools import partial

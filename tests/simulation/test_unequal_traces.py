@@ -48,15 +48,14 @@ def unequal(rule, lengths=LENGTHS, first=0):
 def columns_of(run, s, g):
     """The columns of the records of one run, its metrics among them."""
     records, shape = run.records._asdict(), run.records.loss.shape
-    metrics = records.pop("metrics")
-    several = {name: column for name, column in (records | metrics).items() if np.ndim(column)}
+    several = records | records.pop("metrics")
     return {name: np.broadcast_to(column, shape)[s, g] for name, column in several.items()}
 
 
 def check_padding(run, s, count):
     """What follows the records of a run repeats its last one."""
     for name, column in columns_of(run, s, 0).items():
-        np.testing.assert_array_equal(column[count:], column[count - 1], err_msg=name, strict=False)
+        np.testing.assert_array_equal(column[count:], column[count - 1], err_msg=name)
 
 
 def check_equals(run, alone, s, g):

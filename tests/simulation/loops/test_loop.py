@@ -1,4 +1,4 @@
-"""Long runs: progress, checkpoints, failures."""
+"""Long runs: progress, failures, what optimizers and idle lanes may do."""
 
 import jax
 import jax.numpy as jnp
