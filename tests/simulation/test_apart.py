@@ -19,7 +19,7 @@ from tests.simulation.shared import (
     quadratic,
     trace_of,
 )
-from tests.simulation.test_unequal_traces import RATES, WAYS, maker, noisy, unequal
+from tests.simulation.test_unequal_traces import RATES, WAYS, maker, noisy, problem_of, unequal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_runs_of_traces_of_their_own(way):
-    problem, made, keys = noisy(), unequal("malenia"), keys_of(3)
+    problem, made, keys = problem_of(way), unequal("malenia"), keys_of(3)
 
     def update(step):
         return simulation.Update(maker(step), **WAYS[way])
