@@ -442,7 +442,6 @@ def test_an_idle_worker_and_an_idle_step_change_nothing(needs_gradients, float64
     for target in (1.0, 2.0):
         x -= 0.5 * (x - target)
     np.testing.assert_allclose(run.params, [x], rtol=0, atol=1e-12)
-    assert np.isfinite(run.records.loss).all()
 
 
 @jax.custom_vjp
