@@ -122,19 +122,6 @@ def test_a_run_in_its_lane_is_what_it_is_alone(name):
     np.testing.assert_allclose(gap, expected[1], rtol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("methods", ("sgd",), "methods must be among synchronous; .*, got 'sgd'"),
-        ("scenes", ("noon",), "scenes must be among even, alike, .*, got 'noon'"),
-        ("instances", 1, "instances must be at least 2, got 1"),
-    ],
-)
-def test_wrong_settings_are_named(name, value, message):
-    with pytest.raises(ValueError, match=message):
-        job.resolved(Settings(**{name: value}))
-
-
 def test_full_takes_all_methods():
     assert job.resolved(Settings(full=True)).methods == tuple(METHODS)
     plain = job.resolved(Settings())

@@ -139,19 +139,6 @@ def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
     assert list(both.select(set="B", clock=job.BEST)["median"]) == [2.0]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"rules": ("pure", "fast")}, "rules must be among pure; .* got 'fast'"),
-        ({"engine": "threads", "commit": True}, "engine must be among processes, ray for numbers"),
-        ({"engine": "threads"}, "cases must be without 'one killed' on threads"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(change, words):
-    with pytest.raises(ValueError, match=words):
-        run(job, replace(job.Settings(), **change))
-
-
 @pytest.mark.parametrize("rule", job.RULES, ids=lambda rule: rule.name)
 def test_a_clock_of_one_pure_run_foretells_the_pace_of_every_rule(rule):
     """In virtual time, where "real" runs are of a clock that the forecast never sees."""

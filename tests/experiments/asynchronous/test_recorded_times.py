@@ -1,10 +1,10 @@
 """The experiment on recorded times: instances, rules, verdicts that flip, and that it resumes."""
 
 from dataclasses import replace
+from itertools import product
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import traces
@@ -13,8 +13,9 @@ from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from asyncjax.study.result import Result
 from experiments.asynchronous import recorded_times
 from experiments.asynchronous.recorded_times import Settings
-from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs
+from experiments.common.recordings import read_recordings, spread_of_jobs
 from experiments.part import run
+from tests.experiments import made_up
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
 
@@ -76,19 +77,6 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
         run(recorded_times, replace(settings, hidden=9))
 
 
-def made_up(**times):
-    """Rows of two kinds of workers on which rules take these times, in both sets."""
-    rows = [
-        (scene, letter, instance, method, time, 100.0)
-        for scene in ("even jobs", "job 4")
-        for method, own in times.items()
-        for letter in "AB"
-        for instance, time in enumerate(own)
-    ]
-    heads = ["scene", "set", "instance", "method", "time_0.9", "horizon"]
-    return Result(pd.DataFrame(rows, columns=heads), "time_0.9")
-
-
 FAST, SLOW, NEVER = [20.0, 22.0, 19.0, 21.0], [60.0, 61.0, 66.0, 58.0], [np.inf] * 4
 
 
@@ -102,8 +90,12 @@ FAST, SLOW, NEVER = [20.0, 22.0, 19.0, 21.0], [60.0, 61.0, 66.0, 58.0], [np.inf]
     ],
 )
 def test_a_verdict_flips_with_the_times(pure, synchronous, said):
-    result = made_up(pure=pure, synchronous=synchronous)
-    found = result.verdicts(recorded_times.CLAIMS)
+    times = {"pure": pure, "synchronous": synchronous}
+    cells = [
+        ({"scene": scene, "method": method, "horizon": 100.0}, own)
+        for scene, (method, own) in product(("even jobs", "job 4"), times.items())
+    ]
+    found = made_up.result(cells, "time_0.9").verdicts(recorded_times.CLAIMS)
     assert found["on an uneven job pure is faster than synchronous rounds"]["A"] == said[0]
     claim = "on even jobs no rule is 1.2 times as fast as synchronous rounds"
     assert found[claim]["A"] == said[1]
@@ -137,17 +129,6 @@ def test_all_rules_make_valid_traces_at_all_first_values():
             trace = traces.validate(rule.trace(chosen)(clock, 12, jax.random.key(0)))
             assert trace.n_updates == 12
             assert min(rule.numbers(chosen)) > 0
-
-
-def test_recordings_that_are_missing_are_named():
-    with pytest.raises(ValueError, match=r"recordings must be among job_1, .*got 'absent\.csv'"):
-        recorded_times.columns(Settings(even=("absent.csv",)))
-
-
-def test_a_recording_serves_fewer_workers():
-    """More are in the example of `of_workers`."""
-    times = np.arange(12.0).reshape(4, 3)
-    np.testing.assert_array_equal(of_workers(times, 2), times[[0, 2]])
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ Its structure, and what theory says of easy cases.
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import traces
@@ -112,26 +111,3 @@ def test_a_run_is_prolonged_until_it_cannot_win():
     assert time_complexity.unfinished(settings, found) == {short}
     nothing = {short: outcome(np.inf, 8.0), late: outcome(np.inf, 120.0)}
     assert time_complexity.unfinished(settings, nothing) == {short}
-
-
-def made_up(pure, ringmaster):
-    """Rows of one straggler on which two rules take these times and the others as the second."""
-    times = dict.fromkeys(CANDIDATES, ringmaster) | {"pure": pure}
-    cell = Settings(horizon=100.0), ("one straggler", 1.0, 10)
-    found = [(name, {"A": own, "B": own}, {}) for name, own in times.items()]
-    rows = [row for own in found for row in time_complexity.rows_of(*cell, *own)]
-    return Result(pd.DataFrame(rows), "time")
-
-
-@pytest.mark.parametrize(
-    ("pure", "ringmaster", "said"),
-    [
-        ([10.0, 11.0, 10.5], [10.0, 10.0, 10.0], "holds"),
-        ([20.0, 25.0, 30.0], [10.0, 10.0, 10.0], "does not hold"),
-        ([10.0, 11.0, 30.0], [10.0, 10.0, 10.0], "no significant difference"),
-    ],
-)
-def test_a_verdict_flips_with_the_times(pure, ringmaster, said):
-    result = made_up(pure, ringmaster)
-    claim = "with one straggler pure takes at most 1.25 times as long as Ringmaster"
-    assert result.verdicts(time_complexity.claims(result))[claim] == {"A": said, "B": said}

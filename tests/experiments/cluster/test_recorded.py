@@ -1,16 +1,12 @@
 """Recorded days on a made-up table: what is read, drawn, scheduled, judged and trained."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from asyncjax.study import protocol
 from experiments.cluster import recorded
-from experiments.cluster.__main__ import COLLECTION
 from experiments.cluster.recorded import Settings, day_of, read_day
-from tests.experiments.cluster.test_rivals import made_up
 
 ROWS = [
     (100, 3600, 2, "a"),
@@ -78,24 +74,3 @@ def test_the_job_is_trained_when_its_schedule_is_done(result):
         else:
             assert used % awaited == 0
     assert recorded.FIGURES["training"](result).caption.startswith("Job ")
-
-
-@pytest.mark.parametrize(("times", "said"), [(3.0, "holds"), (0.3, "does not hold")])
-def test_the_verdict_flips_with_who_earns_more(times, said):
-    scale = {recorded.PD_ORS: times, recorded.PD_ORS + recorded.TUNED: times}
-    names = (recorded.PD_ORS, *recorded.PUBLISHED, *recorded.LATER)
-    ends, scenes = ("", recorded.TUNED), recorded.FEW_AND_MANY
-    result = made_up(scale, [(scene, name + e) for scene in scenes for name in names for e in ends])
-    assert {by["A"] for by in result.verdicts(recorded.CLAIMS).values()} == {said}
-
-
-def test_missing_data_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="the recorded jobs are not at"):
-        recorded.study_of(Settings(output=tmp_path, table=tmp_path / "none.csv"))
-
-
-def test_unknown_schedulers(settings):
-    with pytest.raises(ValueError, match="rivals must be among"):
-        recorded.study_of(replace(settings, rivals=("SRTF",), past_days=(0,)))
-    names = ["cluster_rivals", "cluster_optimum", "cluster_floors", "cluster_traces"]
-    assert list(COLLECTION.parts) == names

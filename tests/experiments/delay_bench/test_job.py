@@ -64,11 +64,6 @@ def test_factors_are_seed_by_seed_and_ranks_say_who_is_not_significant():
     assert job.losses(diverged, "Muon", "relative", law="8").tolist() == [np.inf]
 
 
-def test_all_are_compared_with_no_delay():
-    with pytest.raises(ValueError, match="digits_laws must have '0'"):
-        run(job, Settings(digits_laws=("1",)))
-
-
 @pytest.mark.slow
 def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
     settings = Settings(

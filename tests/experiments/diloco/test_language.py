@@ -43,25 +43,6 @@ def test_text_is_rows_of_all_kinds_and_targets_are_the_next_characters():
     assert set(words + code + tables) <= set(texts.SYMBOLS)
 
 
-def test_too_much_text_is_told():
-    with pytest.raises(ValueError, match="characters must be at most"):
-        texts.kinds(10**8)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"arms": ("pure, SGD",)}, "the reference"),
-        ({"horizons": (1.0,)}, "horizons must be one for each"),
-        ({"inner": (0.1,)}, "at least 3 rates"),
-        ({"trials": 15}, "trials must be at least 16"),
-    ],
-)
-def test_wrong_settings_are_told(changed, words):
-    with pytest.raises(ValueError, match=words):
-        language.checked(replace(Settings(), **changed))
-
-
 @pytest.mark.slow
 def test_skewed_shards_are_of_one_kind_each_and_dealt_by_the_seed(tmp_path):
     settings, scene = small(tmp_path), Scene(4, skewed=True)

@@ -131,8 +131,3 @@ def test_both_together_gain_more_on_a_small_scene_in_both_sets():
     times = result.select(method=BIASED[1].name, tuned_for="0.99")["value"]
     assert np.mean(np.isinf(times)) > 0.8  # who steps on every arrival does not get there
     assert {*result.rows["trials"]} in ({10}, {15})
-
-
-def test_unknown_scenes_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="scenes must be among two generations, preemption"):
-        scenes.study_of(Settings(output=tmp_path, scenes=("none",)))

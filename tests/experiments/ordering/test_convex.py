@@ -190,19 +190,6 @@ def test_a_step_is_chosen_on_other_seeds_than_are_reported():
     assert ordered_convex.finer((1.0, 4.0, 16.0)) == (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"scaling_rows": 100}, "scaling_rows must be a multiple of 2 m .*, got 100 for m = 8"),
-        ({"sizes": ((1, 3),)}, "sizes must be m of at least 1 and even n, got m = 1, n = 3"),
-        ({"seeds": 0}, "seeds must be an integer of at least 1"),
-    ],
-)
-def test_bad_settings_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        ordered_convex.study_of(ordered_convex.Settings(**wrong))
-
-
 def test_prices_are_ratios_of_the_same_rounds():
     turns = []
     runs = {"a": lambda: turns.append("a"), "D-RR": lambda: turns.append("b")}

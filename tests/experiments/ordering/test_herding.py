@@ -111,16 +111,3 @@ def test_blocks_of_one_pair_are_the_exact_rule():
     for step in range(0, n, 2):
         state = observe(state, step + jnp.arange(2), marked[step : step + 2])
     np.testing.assert_array_equal(block.end_epoch(state).order, wanted.order)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"workers": (3,)}, r"workers must be divisors of n / 2 = 512, got 3"),
-        ({"blocks": (0,)}, r"blocks must be divisors of n / 2 = 512, got 0"),
-        ({"seeds": 0}, r"seeds must be an integer of at least 1"),
-    ],
-)
-def test_bad_settings_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        herding.study_of(herding.Settings(**wrong))

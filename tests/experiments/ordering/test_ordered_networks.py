@@ -232,19 +232,6 @@ def test_a_task_without_data_is_left_out(tmp_path, monkeypatch, capsys):
         ordered_networks.study_of(replace(settings, tasks=("GPT",)))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"tasks": ("cifar",)}, "tasks must be of digits"),
-        ({"instances": 1}, "instances must be an integer of at least 2"),
-        ({"repeats": 0}, "repeats must be an integer of at least 1"),
-    ],
-)
-def test_bad_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        ordered_networks.chosen_tasks(Settings(**settings))
-
-
 def test_all_sizes_fit_the_stale_form():
     for task in epoch_costs.tasks().values():
         assert task.batch % 2 == 0

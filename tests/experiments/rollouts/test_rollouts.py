@@ -129,23 +129,6 @@ def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):
     assert max(more) == pytest.approx(0.004 * 2**5)  # a best rate at an end goes on to the limit
 
 
-@pytest.mark.parametrize(
-    ("module", "settings", "words"),
-    [
-        (admission, replace(TINY, shown=3.0), "shown must be one of the etas, got 3"),
-        (
-            learning,
-            learning.Settings(corrections=("none",)),
-            "rules and corrections must have 'budget 4' and 'truncated'",
-        ),
-        (learning, learning.Settings(rates=()), "horizon and two or more rates must be above 0"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(module, settings, words):
-    with pytest.raises(ValueError, match=words):
-        run(module, settings)
-
-
 def run_to(end):
     """A run whose reward grows evenly to an end."""
     rest = dict(zip(learning.FIELDS, (0.5, 41, 4.0, 9, 0.9, 0.5, 0.0), strict=True))

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import study
@@ -13,6 +12,7 @@ from experiments.stragglers import times
 from experiments.stragglers.methods import ALONE, BOTH, PAIR, main_methods
 from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings
 from experiments.stragglers.training import compared
+from tests.experiments import made_up
 from tests.experiments.asynchronous.test_recorded_times import write_recording
 
 
@@ -43,15 +43,12 @@ def settings(tmp_path_factory):
 )
 def test_verdicts_flip_with_times(pairs, alone, said):
     """The pair and k alone take so many times the time of k and load."""
-    rows = [
-        (f"recording {scene}", letter, instance, name, factor * spread, 600.0)
+    cells = [
+        ({"scene": f"recording {scene}", "method": name}, factor * np.linspace(0.9, 1.2, 4))
         for scene, (pair, single) in enumerate(zip(pairs, alone, strict=True))
         for name, factor in {BOTH: 1.0, PAIR: pair, ALONE: single}.items()
-        for letter in "AB"
-        for instance, spread in enumerate((0.9, 1.0, 1.1, 1.2))
     ]
-    head = ["scene", "set", "instance", "method", "time", "horizon"]
-    result = Result(pd.DataFrame(rows, columns=head), "time")
+    result = made_up.result(cells, "time")
     found = result.verdicts(times.claims(result))
     assert (found[FASTER]["A"], found[FASTER_THAN_ALONE]["B"]) == said
 
