@@ -134,11 +134,3 @@ def test_a_part_alone_has_its_answer_on_top(tmp_path):
     assert '<p class="verdict">It is so, as 3 &lt; 4.</p>' in head
     assert rest.count("data:image/png;base64") == 1
     assert rest.count("<li>Doe 2020") == 1
-
-
-def test_a_part_that_says_nothing_has_no_answer(tmp_path):
-    silent = SimpleNamespace(**{**vars(small_part), "answer": lambda _: "", "PAPERS": ()})
-    done = part.run(silent, silent.Settings(tmp_path))
-    page = part.write_page(tmp_path / "small.html", done).read_text(encoding="utf-8")
-    assert 'class="verdict"' not in page
-    assert "Papers:" not in page

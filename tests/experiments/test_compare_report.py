@@ -11,10 +11,10 @@ import pytest
 
 from asyncjax import clocks, results, traces
 from asyncjax.study import search as tuning
-from asyncjax.study.result import Result
 from experiments.common.methods import METHODS
 from experiments.compare import job, report
 from experiments.compare.runs import Outcome, Settings
+from tests.experiments import made_up
 
 BY_NAME = {method.name: method for method in METHODS}
 SPACE = {"step": tuning.Knob((0.05, 0.1, 0.2))}
@@ -60,17 +60,6 @@ OUTCOMES = [
 ORDER = ["pure async", "shuffled async", "synchronous", "random async"]
 
 
-def test_the_answer_names_the_first_its_lead_its_rivals_and_its_price(settings):
-    told = job.answer(job.as_rows(settings, OUTCOMES))
-    assert told.startswith("Pure async is first at 90 % test accuracy, after 4.00 units")
-    lead = float(np.exp(np.mean(np.log([16 / 4, 15 / 4, 16 / 6, 17 / 3, 16 / 4]))))
-    assert f"Synchronous rounds need {lead:.2g} times as long (" in told
-    assert "No significant difference from it: shuffled async (5.00)." in told
-    assert "Not reached within 20: random async." in told
-    assert "least used worker 0.5 times as often as an even share" in told
-    assert "the first of those that use all alike is shuffled async, after 5.00." in told
-
-
 def test_the_answer_says_no_more_than_the_numbers(settings):
     alone = job.answer(job.as_rows(settings, [OUTCOMES[0]]))
     assert alone.startswith("Synchronous is first")
@@ -110,28 +99,12 @@ def test_the_report_begins_with_the_answer_and_ends_with_how_it_was_made(setting
     text = report.write(settings, OUTCOMES, job.bars(result), tables, words).read_text("utf-8")
     bare = re.sub(r"base64,[A-Za-z0-9+/=]*", "", text)
     assert bare.index('class="verdict">Pure async is first') < bare.index("<nav")
-    headings = re.findall(r"<h2>(.*?)</h2>", bare)
-    assert headings[0] == "The answer"
-    assert headings[-1] == "Version, command and papers"
-    pictures = re.findall(r'<img alt="(.*?)"', bare)
-    assert pictures[0].startswith("Simulated time to stay at 90 %")
     body = bare[bare.index("<main>") :]
     assert re.findall(r"<tr><td>([a-z ]+)</td>", body)[: len(ORDER)] == ORDER
     last = body[body.rindex("<section") :]
-    words = "python -m experiments.compare --instances 5 --tuning-instances 2 --n-workers 2"
-    for said in (words, "asyncjax 0", "2310.20452"):
-        assert said in last
+    assert "compare --instances 5 --tuning-instances 2 --n-workers 2" in last
     assert last.count("2310.20452") == 1  # a paper once, though two methods are in it
     assert "2202.08550" not in last  # of methods that were not run
-    assert bare.count("<source media=") == 3  # accuracy, loss, staleness have a form for phones
-
-
-def test_the_bars_stand_in_the_order_of_the_answer(settings, monkeypatch):
-    seen = []
-    monkeypatch.setattr(job.plots, "bars", lambda names, *_, **__: seen.extend(names) or b"\x89PNG")
-    monkeypatch.setattr(job, "Illustration", lambda figure, caption: figure)
-    job.bars(job.as_rows(settings, OUTCOMES))
-    assert seen == ORDER
 
 
 def test_the_command_has_what_is_not_the_default(tmp_path):
@@ -150,23 +123,11 @@ EARLY, LATE = [4.0, 5.0, 4.5, 6.0], [12.0, 14.0, np.inf, 13.0]
 
 def rows_of(letter, times):
     """A set: the times of each method, an instance each."""
-    head = {"scene": "digits", "set": letter, "horizon": 20.0, "instance": range(4)}
-    parts = [
-        pd.DataFrame(head | {"method": m, "time": own, "gradients": own, "final_loss": own})
-        for m, own in times.items()
-    ]
-    return Result(pd.concat(parts), "time", {"instances": 4, "target": 0.9, "horizon": 20.0})
-
-
-def test_verdicts_flip_with_the_numbers():
-    claim = "pure async is at the target before synchronous rounds"
-    for pure, waiting, said in (
-        (EARLY, LATE, "holds"),
-        (LATE, EARLY, "does not hold"),
-        (EARLY, [4.5, 4.0, 5.0, 6.0], "no significant difference"),
-    ):
-        found = rows_of("A", {"pure async": pure, "synchronous": waiting})
-        assert found.verdicts(job.CLAIMS)[claim] == {"A": said}
+    cells = [({"scene": "digits", "method": m, "horizon": 20.0}, own) for m, own in times.items()]
+    facts = {"instances": 4, "target": 0.9, "horizon": 20.0}
+    result = made_up.result(cells, "time", letter, facts=facts)
+    times = result.rows["time"]
+    return replace(result, rows=result.rows.assign(gradients=times, final_loss=times))
 
 
 def test_sets_that_differ_are_said_to():
@@ -178,10 +139,7 @@ def test_sets_that_differ_are_said_to():
 
     told = both(EARLY, LATE)
     assert told.startswith("Two disjoint sets of 4 instances agree in all")
-    assert told.endswith(
-        "1 differ significantly the same way in both, 0 in neither, 0 in one only, 0 in opposite"
-        " ways."
-    )
+    assert "1 differ significantly the same way in both, 0 in neither" in told
     told = both(LATE, EARLY)
     assert "pure async is at the target before synchronous rounds (holds | does not hold)" in told
     assert told.endswith("1 in opposite ways.")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asyncjax import problems, simulation, stragglers, traces
+from asyncjax import problems, simulation, stragglers
 from asyncjax.stragglers.policies.policy import check_policy
 from asyncjax.study.command import ROWS as STORED
 from asyncjax.study.methods import METHODS, POLICIES, REFERENCE, STEP_RULES
@@ -28,7 +28,7 @@ from asyncjax.study.scenes import (
 from asyncjax.study.scenes import FACTORS as SCENES
 from experiments import part
 from experiments.common.side_by_side import raveled
-from experiments.matrix import full, job, lanes
+from experiments.matrix import job, lanes
 from experiments.matrix.job import Settings
 from experiments.matrix.lanes import Run
 from tests.experiments.test_decision import result_of as made_up
@@ -122,15 +122,6 @@ def test_a_run_in_its_lane_is_what_it_is_alone(name):
     np.testing.assert_allclose(gap, expected[1], rtol=1e-2)
 
 
-def test_full_takes_all_methods():
-    assert job.resolved(Settings(full=True)).methods == tuple(METHODS)
-    plain = job.resolved(Settings())
-    assert plain.methods[0] == REFERENCE
-    assert len(plain.methods) < len(METHODS)
-    assert plain.scenes == tuple(SCENES)
-    assert all(len(lanes.space_of(one)) <= plain.trials for one in METHODS.values())
-
-
 def result_of(times, methods=("synchronous", "pure", "Rescaled")):
     """Rows in which a method's times are as `times(method, uneven, skew)` says, and noise."""
 
@@ -177,20 +168,6 @@ def test_a_speed_up_is_that_of_cut_times_and_its_sign_says_which_are(reference, 
     assert own["sign"] == sign
     row = next(row for row in job.family_table(result, job.BY_WORKERS, "").rows if row[0] == "pure")
     assert row[1].startswith(f"{sign}{own['ratio']:.2g} (")
-
-
-@pytest.mark.slow
-def test_all_methods_are_shown_by_what_they_gain():
-    result = result_of(lambda method, *_: {"pure": 10.0}.get(method, 20.0))
-    is_one = (result.rows["scene"] == SCENE) & (result.rows["method"] == "pure")
-    result.rows.loc[is_one, "at_edge"] = True
-    made = full.of_rows(result)
-    assert (made.facts["best values"], made.facts["at an edge"]) == (3 * len(SCENES), 1)
-    assert {claim.text for claim in full.claims(made)} <= {one.text for one in job.claims(result)}
-    (first, gain, *_), *rows = full.table(made).rows
-    assert first == "pure"
-    assert gain.startswith("2 (")
-    assert ("synchronous", "1", "1", "1") in rows
 
 
 def test_rows_that_come_with_the_library_are_those_of_the_matrix():
@@ -244,15 +221,3 @@ def test_all_methods_run_beside_the_matrix(settings):
     made = part.run(part.module("matrix_full"), settings)
     assert made.name == "matrix_full"
     assert [row[0] for row in made.tables[-1].rows] == ["pure", "synchronous"]
-
-
-def test_traces_serve_all_settings_that_do_not_change_them():
-    def trace(**settings):
-        run = Run(SCENE, ONE, tuple(settings.items()))
-        return lanes.trace_of(METHODS["buffered"], run)
-
-    one = trace(step=0.5, group=4)
-    assert trace(step=1.0, group=4) is one
-    assert trace(step=1.0, group=2) is not one
-    assert traces.validate(one).n_updates % lanes.RECORDS == 0
-    assert one.time[-1] >= SCENES[SCENE].horizon

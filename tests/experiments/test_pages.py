@@ -87,21 +87,6 @@ def test_a_page_that_is_not_current_is_told_and_written(monkeypatch, tmp_path, c
     assert pages.main(["--no"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{{ ratio("no part", "a", "b").text }}', "part must be one of"),
-        ('{{ verdict("shuffled_map", "no claim") }}', "claim must be one of"),
-        ('{{ figure("shuffled_map", "no figure", "") }}', "figure must be a drawn figure"),
-    ],
-)
-def test_what_is_not_there_is_told(tmp_path, text, words):
-    path = tmp_path / "page.md.j2"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=words):
-        pages.rendered(path, tmp_path / "page.md")
-
-
 def test_every_claim_of_the_table_takes_verdict_and_figures_from_rows():
     """A number that somebody types into the table is found."""
     text = pages.CLAIMS.with_suffix(".md.j2").read_text("utf-8")

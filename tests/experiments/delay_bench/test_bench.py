@@ -179,11 +179,3 @@ def test_a_new_best_step_near_an_end_makes_grids_grow_again():
     assert ran["late", "3"][8:] == [pytest.approx(2.0**-3.5)]
     assert rows.loc[(slice(None), "3"), "trials"].tolist() == [9, 9]
     assert not rows.loc[("even", "3"), "at_edge"]
-
-
-def test_where_all_steps_diverge_smaller_ones_are_tried(monkeypatch):
-    monkeypatch.setattr(bench, "EXTENSIONS", 3)
-    rows, ran = level(lambda *run: np.inf, (1.0, 2.0))
-    assert all(steps == [1.0, 2.0, 0.5, 4.0, 0.25] for steps in ran.values())
-    assert (rows["step"] == 0.25).all()
-    assert rows["at_edge"].all()

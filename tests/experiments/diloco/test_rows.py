@@ -39,21 +39,6 @@ def rows(sgd, even=(2.5, 2.5, 2.5), dylu=(0.5, 0.5, 0.5)):
     return language.as_rows(SETTINGS, {(2, arm): tuned for arm in (SYNCHRONOUS, SGD, DYLU)}, runs)
 
 
-@pytest.mark.parametrize(
-    ("sgd", "even", "words"),
-    [
-        ((2.0, 2.0, 1.0), (2.5, 2.5, 2.5), ("holds", "does not hold", "holds")),
-        ((3.5, 3.5, 3.5), (1.5, 1.5, 1.5), ("in part", "holds", "holds")),
-        ((0.4, 0.4, 0.4), (1.5, 2.5, 1.5), ("holds", "no significant difference", "does not hold")),
-    ],
-)
-def test_claims_turn_with_the_losses(sgd, even, words):
-    result = rows(sgd, even)
-    found = result.verdicts(language.claims(result))
-    names = (language.WAITS.format("uneven"), language.WAITS.format("even"), language.PAYS)
-    assert tuple(found[name]["A"] for name in names) == words
-
-
 def test_figures_of_a_scene_are_those_of_its_runs():
     result = rows((2.0, 2.0, 1.0))
     own = result.select(scene=SCENE.name, method=SGD)
@@ -69,18 +54,3 @@ def test_figures_of_a_scene_are_those_of_its_runs():
     assert found["of_sgd"][DYLU][SCENE.name] == 3
     never = rows((3.5, 3.5, 3.5)).select(scene=SCENE.name, method=SGD)
     assert never["sooner"].tolist() == [0.0] * 3
-
-
-def test_tables_say_what_was_not_run():
-    made = {name: make(rows((2.0, 2.0, 1.0))) for name, make in language.TABLES.items()}
-    assert [column.heading for column in made["less"].columns] == [
-        "arm",
-        "2 workers, uneven",
-        "2 workers, even",
-    ]
-    assert tuple(made["less"].rows) == (
-        (SGD, "-1.00 (-1.50 to -1.00)", "+0.50 (0.50 to 0.50)"),
-        (DYLU, "-2.50 (-2.50 to -2.50)", "as without DyLU"),
-    )
-    assert made["costs"].rows[1][:6] == ("", SGD, "6", "1.2", "2", "3.0")
-    assert made["tuning"].rows[0] == ("2", SYNCHRONOUS, "0.01", "0.5", "0.9", 2, "")

@@ -9,7 +9,7 @@ import pytest
 from asyncjax.results.statistics import OPEN, Difference
 from asyncjax.study.result import Result
 from experiments.joint import phases
-from experiments.joint.phases import Gain, Settings, agreement, cells_of, gains_of
+from experiments.joint.phases import Gain, Settings, cells_of, gains_of
 from experiments.joint.training import JOINT, MAPPED, UNBIASED
 
 
@@ -80,11 +80,3 @@ def test_a_small_map_is_measured_drawn_and_read_again(tmp_path):
     more = replace(settings, skew=(1.0,))
     assert len(phases.study_of(more).rows) == len(result.rows) / 2
     assert sorted((tmp_path / "cells").iterdir()) == cells
-
-
-def test_sets_agree_cell_by_cell():
-    one = whole_map(lambda cell: -0.5)
-    other = whole_map(lambda cell: {1: -0.5, 4: 0.0, 16: 0.5}[cell.rows])
-    assert agreement(one, other) == (
-        "Sets A and B say the same in 12 of 36 cells; in 12 one says gain and the other loss"
-    )

@@ -19,7 +19,6 @@ from experiments.joint.placed import (
     Settings,
     alike,
     claim,
-    earns,
     plans_of,
     rounds_of,
     served,
@@ -130,12 +129,6 @@ def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
     same = verdicts(made_up({PLAIN.name: 0.5}))
     assert same[BEATS_PLAIN] == HOLDS
     assert same[claim("dispatch")] == OPEN
-
-
-@pytest.mark.parametrize(("factor", "word"), [(2.0, HOLDS), (0.5, FAILS), (1.0, OPEN)])
-def test_who_earns_more_flips_with_utilities(factor, word):
-    result = made_up({}, factor)
-    assert result.verdicts(placed.claims(result))[f"made up, {earns(DRF)}"]["A"] == word
 
 
 @pytest.mark.slow

