@@ -22,15 +22,8 @@ EVEN = tasks.Workers("even", (0.01, 0.01))
 @pytest.mark.slow
 def test_two_rules_on_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "CASES", (EVEN,))
-    settings = job.Settings(
-        output=tmp_path,
-        engine="threads",
-        cases=("even",),
-        rules=("pure", "synchronous"),
-        repeats=2,
-        seconds=0.3,
-        heard=50,
-    )
+    few = {"cases": ("even",), "rules": ("pure", "synchronous"), "repeats": 2}
+    settings = job.Settings(tmp_path, engine="threads", seconds=0.3, heard=50, **few)
     made = run(job, settings)
     result = part.Result.load(tmp_path / "reality.csv.gz")
     rows = result.rows
@@ -38,14 +31,11 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
     assert list(rows["clock"]) == [*job.CLOCKS] * 2
     assert (rows["least"] <= rows["median"]).all()
     assert (rows["median"] <= rows["most"]).all()
-    assert (result.select(method="synchronous")[["delay_real", "delay_simulated"]] == 0).all(
-        axis=None
-    )
+    in_rounds = result.select(method="synchronous")
+    assert not in_rounds[["delay_real", "delay_simulated"]].any(axis=None)
     told = result.facts["measured, A"]["even"]
     assert told["heard"] >= 50
     assert len(told["mean jobs"]) == 2
-    [(path, _)] = made.figures
-    assert path.read_bytes().startswith(b"\x89PNG")
     assert [len(table.rows) for table in made.tables] == [1, 2, 0]
 
 

@@ -28,23 +28,13 @@ def write_recording(path, means):
     return str(path)
 
 
-COUNTS = {"instances": 2, "tuning_instances": 2, "trials": 4, "rounds": (1, 1), "records": 20}
-
-
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    return Settings(
-        tmp_path_factory.mktemp("recorded_times"),
-        even=(),
-        uneven=("llm_slow_worker",),
-        horizon=80.0,
-        steps=(0.1, 0.4),
-        batch=4,
-        hidden=8,
-        levels=(0.3, 0.5, 0.6),
-        methods=("synchronous", "pure"),
-        **COUNTS,
-    )
+    jobs = {"even": (), "uneven": ("llm_slow_worker",), "methods": ("synchronous", "pure")}
+    sizes = {"horizon": 80.0, "steps": (0.1, 0.4), "batch": 4, "hidden": 8, "records": 20}
+    counts = {"instances": 2, "tuning_instances": 2, "trials": 4, "rounds": (1, 1)}
+    folder = tmp_path_factory.mktemp("recorded_times")
+    return Settings(folder, levels=(0.3, 0.5, 0.6), **jobs, **sizes, **counts)
 
 
 @pytest.fixture(scope="module")
@@ -63,17 +53,13 @@ def test_not_waiting_is_busier_and_faster_where_a_worker_is_slow(part, settings)
     assert busy["synchronous"] == pytest.approx(0.58, abs=0.06)  # mean over longest
     assert busy["pure"] > 0.95
     assert result.ratio("synchronous", over="pure", set="A")["ratio"][0] > 1.0
-    assert [path.read_bytes()[:4] for path, _ in part.figures] == [b"\x89PNG"]
 
 
 @pytest.mark.slow
 def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
-    def never(*_):
-        raise AssertionError("run again")
-
-    monkeypatch.setattr(recorded_times.Bench, "run", never)
+    monkeypatch.setattr(recorded_times.Bench, "run", None)
     assert run(recorded_times, settings).numbers == part.numbers
-    with pytest.raises(AssertionError, match="run again"):
+    with pytest.raises(TypeError):
         run(recorded_times, replace(settings, hidden=9))
 
 

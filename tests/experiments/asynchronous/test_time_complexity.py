@@ -20,16 +20,10 @@ pytestmark = pytest.mark.slow  # one run serves all tests of this file
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     counts = {"instances": 2, "tuning_instances": 1, "workers": (2,), "parameters": (1,)}
-    settings = Settings(
-        tmp_path_factory.mktemp("time_complexity"),
-        speeds=("one straggler",),
-        noise=(1.0,),
-        dimension=10,
-        target=0.1,
-        horizon=300.0,
-        step_sizes=(0.25, 0.5, 1.0),
-        **counts,
-    )
+    cell = {"speeds": ("one straggler",), "noise": (1.0,), "step_sizes": (0.25, 0.5, 1.0)}
+    task = {"dimension": 10, "target": 0.1, "horizon": 300.0}
+    folder = tmp_path_factory.mktemp("time_complexity")
+    settings = Settings(folder, **counts, **cell, **task)
     return settings, run(time_complexity, settings)
 
 
@@ -54,7 +48,6 @@ def test_tables_say_what_failed_and_a_second_run_reads_the_cells(ran, monkeypatc
     times = part.tables[1]
     cell = [column.label for column in times.columns].index("synchronous")
     assert times.rows[0][cell] == "never"
-    assert [path.read_bytes()[:4] for path, _ in part.figures] == [b"\x89PNG"]
     monkeypatch.setattr(kept_rows.Cells, "put", None)
     assert run(time_complexity, settings).numbers == part.numbers
 

@@ -78,9 +78,7 @@ def test_hmda_of_a_tiny_archive(packages):
     assert found.train_features.shape == (6, 12)
     assert sorted(found.test_labels.tolist()) == [0, 1]
     assert_standardised(found.train_features)
-    answers = [
-        COLUMNS.index(name) for name in ["pbcr", "dmi", "self", "single", "comdominiom", "black"]
-    ]
+    answers = [COLUMNS.index(name) for name in ("pbcr", "dmi", "self", "single", "black")]
     for features, labels in (found[:2], found[2:4]):
         assert ((features[:, answers] > 0) == (labels[:, None] == 1)).all()
 

@@ -66,17 +66,9 @@ def test_factors_are_seed_by_seed_and_ranks_say_who_is_not_significant():
 
 @pytest.mark.slow
 def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
-    settings = Settings(
-        output=tmp_path,
-        methods=("Muon", "Adam"),
-        tasks=("digits",),
-        digits_laws=("0", "by stage 8..0"),
-        digits_updates=60,
-        digits_steps=2,
-        seeds=2,
-        tuning_seeds=1,
-        hidden=8,
-    )
+    digits = {"tasks": ("digits",), "digits_laws": ("0", "by stage 8..0")}
+    sizes = {"digits_updates": 60, "digits_steps": 2, "seeds": 2, "tuning_seeds": 1, "hidden": 8}
+    settings = Settings(tmp_path, methods=("Muon", "Adam"), **digits, **sizes)
     made = run(job, settings)
     result = part.Result.load(tmp_path / "delay_bench.csv.gz")
     assert len(result.rows) == 2 * 2 * 2
@@ -84,7 +76,6 @@ def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
     assert (result.select(law="0")["relative"] == 1.0).all()
     assert result.select(law="by stage 8..0")["relative"].min() > 1.0  # delays cost
     assert result.rows["trials"].min() >= 5  # of which the best has two on either side
-    assert all(path.stat().st_size > 10_000 for path, _ in made.figures)
 
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
     assert run(job, settings).numbers == made.numbers

@@ -12,39 +12,26 @@ from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.result import Result
 from experiments.joint import placed
-from experiments.joint.placed import (
-    BEATS_ALL,
-    BEATS_PLAIN,
-    Place,
-    Settings,
-    alike,
-    claim,
-    plans_of,
-    rounds_of,
-    served,
-    sites_of,
-    workload_of,
-)
 from experiments.joint.training import COMPUTING, DRF, END, FULL, PD_ORS, PLAIN
 
 ONE = Seeds(0, TUNING, 0)
-SMALL = Place("small", exchange=0.2, gradients=1500)
+SMALL = placed.Place("small", exchange=0.2, gradients=1500)
 
 
 @pytest.fixture(scope="module")
 def site():
-    return sites_of(SMALL, ONE, {DRF: cluster.drf})[DRF]
+    return placed.sites_of(SMALL, ONE, {DRF: cluster.drf})[DRF]
 
 
 def test_the_power_of_all_shards_is_the_crew_and_all_are_served_in_turn(site):
     np.testing.assert_allclose(site.power.sum(0), site.crews)
-    turns = (served(np.full(6, 2)) > 0).sum(1)
+    turns = (placed.served(np.full(6, 2)) > 0).sum(1)
     assert turns.tolist() == [3, 3, 3, 3]
     assert site.present.any(1).all()
 
 
 def test_machines_are_of_two_generations_and_a_fifth_of_the_time_is_exchange(site):
-    jobs, machines, is_old = workload_of(SMALL, ONE)
+    jobs, machines, is_old = placed.workload_of(SMALL, ONE)
     assert is_old.sum() == len(machines.capacity) / 2
     exchange = 1 - jobs.compute / cluster.sample_times(jobs).across
     np.testing.assert_allclose(exchange, 0.2)
@@ -63,15 +50,15 @@ def test_the_clock_of_a_site_makes_about_as_many_gradients_as_is_expected(site):
 
 
 def test_rounds_wait_for_k_or_for_all_that_are_served(site):
-    found = rounds_of(site, 4, 1, 3)
+    found = placed.rounds_of(site, 4, 1, 3)
     spans = found.response[np.arange(len(found.k)), found.k - 1]
     begins = np.concatenate([[0.0], np.cumsum(spans)])
     present = site.present[:, begins[:-1].astype(int)].sum(0)
     np.testing.assert_array_equal(found.k, np.minimum(4, present))
     assert begins[-2] < site.budget <= begins[-1]
-    heavy = rounds_of(site, 4, 8, 3)
+    heavy = placed.rounds_of(site, 4, 8, 3)
     assert len(heavy.k) < 0.4 * len(found.k)
-    made = alike([found, heavy])
+    made = placed.alike([found, heavy])
     assert {(own.n_updates, len(own.time)) for own in made} == {
         (made[0].n_updates, len(made[0].time))
     }
@@ -81,7 +68,7 @@ def test_rounds_wait_for_k_or_for_all_that_are_served(site):
 @pytest.mark.slow
 def test_shuffled_dispatch_asks_whom_the_slot_serves(site):
     arm = replace(COMPUTING[6], scheduler=DRF)
-    trace = plans_of([arm], [0], [{DRF: site}], 40)(arm, (1, 1), 0).trace
+    trace = placed.plans_of([arm], [0], [{DRF: site}], 40)(arm, (1, 1), 0).trace
     later = (np.asarray(trace.start) > 0) & (np.asarray(trace.start) < site.budget)
     slots = np.asarray(trace.start)[later].astype(int)
     asked = site.present[np.asarray(trace.worker)[later], slots]
@@ -124,17 +111,17 @@ def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
         assert {*verdicts(made_up({FULL.name: -0.5}), goal).values()} == {HOLDS}
         assert {*verdicts(made_up({FULL.name: 0.5}), goal).values()} == {FAILS}
     one = verdicts(made_up({FULL.name: -0.5, "rows: reshuffled": -1.0}))
-    assert one[BEATS_PLAIN] == HOLDS
-    assert one[BEATS_ALL] == one[claim("rows")] == IN_PART
+    assert one[placed.BEATS_PLAIN] == HOLDS
+    assert one[placed.BEATS_ALL] == one[placed.claim("rows")] == IN_PART
     same = verdicts(made_up({PLAIN.name: 0.5}))
-    assert same[BEATS_PLAIN] == HOLDS
-    assert same[claim("dispatch")] == OPEN
+    assert same[placed.BEATS_PLAIN] == HOLDS
+    assert same[placed.claim("dispatch")] == OPEN
 
 
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_a_small_place_makes_rows():
-    settings = Settings(
+    settings = placed.Settings(
         tuning=1, instances=2, floors=1, trials=2, rounds=(1, 1), records=40, levels=(0.7,)
     )
     arms = tuple(replace(arm, scheduler=DRF) for arm in (FULL, COMPUTING[5], PLAIN))

@@ -20,17 +20,9 @@ from tests.experiments.asynchronous.test_recorded_times import write_recording
 def settings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straggler_times")
     means = np.linspace(400, 440, N_WORKERS)
-    return Settings(
-        output=folder,
-        even=(str(write_recording(folder / "one.csv", means)),),
-        uneven=("job_4",),
-        instances=3,
-        tuning_instances=2,
-        trials=5,
-        rounds=(1, 1),
-        lengths=(250,),
-        loads=(1, 56),
-    )
+    jobs = {"even": (write_recording(folder / "one.csv", means),), "uneven": ("job_4",)}
+    counts = {"instances": 3, "tuning_instances": 2, "trials": 5, "rounds": (1, 1)}
+    return Settings(folder, lengths=(250,), loads=(1, 56), **jobs, **counts)
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,9 @@ from experiments.stragglers import methods, training
 from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, Instance
 from experiments.stragglers.training import Case, Settings
 
-SMALL = Settings(
-    n_workers=10,
-    shard=8,
-    dim=4,
-    loads=(1, 2, 4, 8),
-    least_samples=1,
-    instances=3,
-    tuning_instances=1,
-    trials=5,
-    rounds=(1, 1),
-    lengths=(500,),
-    horizon=200.0,
-    cases=("linear, scale",),
-    family_cases=(),
-)
+SIZES = {"n_workers": 10, "shard": 8, "dim": 4, "loads": (1, 2, 4, 8), "least_samples": 1}
+COUNTS = {"instances": 3, "tuning_instances": 1, "trials": 5, "rounds": (1, 1), "lengths": (500,)}
+SMALL = Settings(cases=("linear, scale",), family_cases=(), horizon=200.0, **SIZES, **COUNTS)
 
 
 @pytest.mark.parametrize(
