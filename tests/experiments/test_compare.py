@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from asyncjax import clocks, simulation, storage
+from asyncjax import clocks, problems, simulation, storage
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from asyncjax.study.result import Result
 from experiments.common import lanes
+from experiments.common.data import split_digits
 from experiments.common.methods import METHODS
 from experiments.compare import job, report, runs
 from experiments.compare.runs import Settings
@@ -43,8 +44,6 @@ def outcome(small):
 def test_outcomes_cover_the_horizon(outcome):
     settings, outcomes = outcome
     for one in outcomes:
-        assert one.time.shape == one.loss.shape == one.accuracy.shape
-        assert one.time.shape[0] == settings.instances
         assert np.all(one.time[:, -1] >= settings.horizon)
         within = one.time <= settings.horizon
         assert np.all(np.isfinite(one.loss[within]))
@@ -141,7 +140,7 @@ def test_methods_tuned_by_themselves_are_tuned_as_all_together(small, monkeypatc
 
 
 def test_arrival_beats_rounds_where_workers_are_uneven_and_not_where_even(small, monkeypatch):
-    """The verdict of row 6 of docs/claims.md itself, on few instances; even workers flip it."""
+    """The verdict itself on few instances; even workers flip it."""
     claim = "pure async is at the target before synchronous rounds"
     settings = replace(
         small, instances=4, batch=8, hidden=8, horizon=80.0, target=0.35, concentration=1.0,
@@ -165,3 +164,46 @@ def test_a_step_at_which_all_diverge_is_reported(tmp_path):
     )  # fmt: skip
     with pytest.raises(ValueError, match="pure async diverged at every step size"):
         job.compare(settings, [m for m in METHODS if m.name == "pure async"])
+
+
+@pytest.fixture
+def fresh_digits():
+    """Digits are read again, before and after."""
+    split_digits.cache_clear()
+    yield
+    split_digits.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_digits")
+def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(small, monkeypatch):
+    settings, pure = replace(small, target=0.3), next(m for m in METHODS if m.name == "pure async")
+
+    def scores_and_shown():
+        field = runs.field_of(settings, TUNING, settings.tuning_instances)
+        tuned = next(runs.rounds_of(settings, pure, field))
+        shown = runs.field_of(settings, SET_A, 1)
+        return tuned.trials, runs.reported(settings, pure, shown, tuned).accuracy
+
+    before, data = scores_and_shown(), problems.digits()
+    other = data._replace(
+        test_labels=np.random.default_rng(0).permutation(data.test_labels),
+        test_features=np.zeros_like(data.test_features),
+    )
+    monkeypatch.setattr(problems, "digits", lambda: other)
+    split_digits.cache_clear()
+    after = scores_and_shown()
+    assert before[0] == after[0]
+    assert np.nanmax(np.abs(before[1] - after[1])) > 0.05
+
+
+def test_rows_are_split_in_three(small):
+    fields = [runs.field_of(small, role, 1).problems for role in (TUNING, SET_A)]
+    tuned, shown = (field.parts[0].data for field in fields)
+    rows = [
+        {row.tobytes() for row in np.asarray(each)}
+        for each in (shown.features, tuned.test[0], shown.test[0])
+    ]
+    assert [*map(len, rows)] == [1079, 359, 359]
+    assert sum(map(len, rows)) == len(set.union(*rows))  # none in two of them
+    np.testing.assert_array_equal(tuned.features, shown.features)
+    np.testing.assert_array_equal(shown.test[0], problems.digits().test_features)

@@ -107,12 +107,8 @@ def test_errors_are_in_percent_and_runs_that_stall_have_none():
     assert job.error_table(result, "A").rows[0][3:5] == ("2.00", "+1.0 (-3.0 to +2.0)")
     assert job.sizes(result) == {"A": {"small": [1.0], "10 MB": [25.0]}}
     assert "by 13.0 % (at most 25.0 %), median over 2 pairs" in job.answer(result)
-    stalled = job.Compared(
-        job.RULES[0],
-        20,  # of which all runs make 10
-        (FIGURES,) * 3,
-        {name: (replace(FIGURES, updates=9),) * 3 for name in job.CLOCKS},
-    )
+    simulated = {name: (replace(FIGURES, updates=9),) * 3 for name in job.CLOCKS}
+    stalled = job.Compared(job.RULES[0], 20, (FIGURES,) * 3, simulated)  # all real runs make 10
     result = job.as_rows(job.Settings(repeats=3), [job.Case(EVEN, (), (stalled,))])
     assert job.error_table(result, "A").rows[0][3:5] == ("stalls after 10", "after 9")
     assert job.claims(result) == ()

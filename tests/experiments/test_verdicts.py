@@ -40,15 +40,3 @@ def test_a_turned_word_a_moved_figure_and_a_lost_name_are_found():
     assert len(verdicts.differences(kept, moved)) == 2
     assert verdicts.differences(kept, moved, words=True) == []
     assert len(verdicts.differences(kept, {"a / A / it is fast": ("holds", {})})) == 3
-
-
-def test_a_file_keeps_verdicts_of_one_name_apart_and_its_head(tmp_path, monkeypatch):
-    said = [("A / it is fast", "holds", {"ratio": 2 / 3, "low": float("inf")})] * 2
-    monkeypatch.setattr(verdicts, "of_part", lambda name: said)
-    made = verdicts.verdicts_of("a")
-    assert made["a / A / it is fast (2)"] == ("holds", {"ratio": 0.666667, "low": None})
-    path = tmp_path / "kept.json"
-    path.write_text('{"words": "null and void", "commit": "before", "verdicts": {}}')
-    verdicts.write(path, made)
-    assert verdicts.read(path)[0] == made
-    assert json.loads(path.read_text())["words"] == "null and void"

@@ -8,16 +8,12 @@ from asyncjax.study import protocol
 from experiments.cluster import recorded
 from experiments.cluster.recorded import Settings, day_of, read_day
 
-ROWS = [
-    (100, 3600, 2, "a"),
-    (50, 7200, 1, "a"),
-    (4000, 10000, 4, "b"),
-    (5000, 600, 1, "burst"),
-    (90000, 600, 8, "a"),
-    (90060, 5000, 1, "b"),
-    (175000, 6000, 3, "a"),
-    (175900, 3000, 2, "a"),
-]
+JOBS = {
+    "submit_s": [100, 50, 4000, 5000, 90000, 90060, 175000, 175900],
+    "duration_s": [3600, 7200, 10000, 600, 600, 5000, 6000, 3000],
+    "num_gpus": [2, 1, 4, 1, 8, 1, 3, 2],
+    "vc": ["a", "a", "b", "burst", "a", "b", "a", "a"],
+}
 DAYS = {"first_days": (0,), "other_days": (1,), "past_days": (2,), "draws": 2, "after": 0}
 TINY = {"machines": (2,), "rivals": ("drf",), "parts": 6, "trials": 1, "leave_out": ("burst",)}
 TINY |= {"gradients": 160, "step_size": 0.1, "late_step_size": 0.02}
@@ -26,8 +22,7 @@ TINY |= {"gradients": 160, "step_size": 0.1, "late_step_size": 0.02}
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster_traces")
-    table = pd.DataFrame(ROWS, columns=["submit_s", "duration_s", "num_gpus", "vc"])
-    table.to_csv(folder / "jobs.csv", index=False)
+    pd.DataFrame(JOBS).to_csv(folder / "jobs.csv", index=False)
     return Settings(folder, table=folder / "jobs.csv", **DAYS, **TINY)
 
 

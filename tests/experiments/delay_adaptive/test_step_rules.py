@@ -59,17 +59,14 @@ def test_block_descent_gains_and_a_rare_long_delay_costs_little(tmp_path):
     assert {*result.verdicts(block_descent.CLAIMS)[piag.SAFE.text].values()} <= {HOLDS, IN_PART}
 
 
-def said(*scenes, kind="theory", rival="sun", axis="updates"):
+def said(*scenes, rival="sun", **more):
     """Of scenes (name, ours, theirs) in which both rules need so many updates."""
-    generator, rest = np.random.default_rng(0), {"axis": axis, "to": 0.95, "horizon": 1e4}
+    rest = {"tuned_for": "theory", "axis": "updates", "to": 0.95, "horizon": 1e4, **more}
+    noise = np.random.default_rng(0).lognormal(0, 0.03, (2, 6))
     cells = [
-        (
-            {"scene": scene, "delays": scene.split(", ")[-1], "method": method, "tuned_for": kind}
-            | rest,
-            count * generator.lognormal(0, 0.03, 6),
-        )
+        (rest | {"scene": scene, "delays": scene.split(", ")[-1], "method": method}, count * luck)
         for scene, *both in scenes
-        for method, count in zip(("Adaptive 1", rival), both, strict=True)
+        for method, count, luck in zip(("Adaptive 1", rival), both, noise, strict=True)
     ]
     result = made_up.result(cells, "needed", cut=("needed",))
     return {claim: by["A"] for claim, by in result.verdicts(piag.CLAIMS).items()}
@@ -80,7 +77,7 @@ def said(*scenes, kind="theory", rival="sun", axis="updates"):
     [
         (piag.SAFE.text, "data, even workers", {}),
         (piag.STEADY.text, "data, constant 20", {}),
-        (piag.TUNED_ALIKE.text, "data, even", {"kind": "tuned", "rival": "constant"}),
+        (piag.TUNED_ALIKE.text, "data, even", {"tuned_for": "tuned", "rival": "constant"}),
         (piag.NAIVE.text, "data, even", {"rival": "c/(delay+1)"}),
         (piag.ROUNDS.text, "data, even", {"rival": "synchronous", "axis": "time"}),
     ],

@@ -7,7 +7,6 @@ import optax
 import pytest
 from optax import contrib
 
-from experiments.common import kept_rows
 from experiments.delay_bench import bench
 
 CURVATURE = {"a": np.array([1.0, 0.5], np.float32), "b": np.array([[0.25, 2.0]], np.float32)}
@@ -97,21 +96,21 @@ def test_laws_of_delays():
 
 
 @pytest.mark.slow
-def test_grids_grow_until_the_best_step_lies_inside(monkeypatch, tmp_path):
+def test_grids_grow_until_the_best_step_lies_inside(monkeypatch):
     """On x^2 / 2 the step 1 ends at 0 without delay; behind a delay the best one is small."""
 
     def make_loop(key):
         return bench.Loop(1 + jax.random.uniform(key), lambda x, key: x**2 / 2, lambda x: x**2)
 
-    def rows_of(grid, folder=None):
+    def rows_of(grid):
         laws, sgd = (
             {"0": bench.constant(0), "6": bench.constant(6)},
             {"sgd": bench.Tuned(optax.sgd, grid)},
         )
-        how = {"n_updates": 30, "key": KEY, "at_once": 4, "folder": folder}
+        how = {"n_updates": 30, "key": KEY, "at_once": 4}
         return bench.delay_bench(make_loop, sgd, laws, **how).set_index("law")
 
-    from_above, from_below = rows_of((4.0, 8.0)), rows_of((1 / 64, 1 / 32), tmp_path)
+    from_above, from_below = rows_of((4.0, 8.0)), rows_of((1 / 64, 1 / 32))
     alike = ["instance", "step", "loss", "at_edge"]
     assert from_above[alike].equals(from_below[alike])
     assert not from_above["at_edge"].any()
@@ -122,9 +121,6 @@ def test_grids_grow_until_the_best_step_lies_inside(monkeypatch, tmp_path):
     stopped = rows_of((1 / 64, 1 / 32)).loc["0"]
     assert stopped["at_edge"].all()
     assert (stopped["trials"] == 3).all()
-    monkeypatch.setattr(bench, "EXTENSIONS", 10)
-    monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
-    assert rows_of((1 / 64, 1 / 32), tmp_path).equals(from_below)
 
 
 FIRST = tuple(2.0**power for power in range(-2, 3))
@@ -172,3 +168,10 @@ def test_a_new_best_step_near_an_end_makes_grids_grow_again():
     assert ran["late", "3"][8:] == [pytest.approx(2.0**-3.5)]
     assert rows.loc[(slice(None), "3"), "trials"].tolist() == [9, 9]
     assert not rows.loc[("even", "3"), "at_edge"]
+
+
+def test_where_all_steps_diverge_smaller_ones_are_tried(monkeypatch):
+    monkeypatch.setattr(bench, "EXTENSIONS", 3)
+    rows, ran = level(lambda *run: np.inf, (1.0, 2.0))
+    assert all(steps == [1.0, 2.0, 0.5, 4.0, 0.25] for steps in ran.values())
+    assert (rows["step"] == 0.25).all()

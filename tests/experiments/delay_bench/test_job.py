@@ -44,19 +44,16 @@ def test_a_claim_needs_every_seed(own, other, word):
     said = job.answers(result)
     assert said["Muon ends below Adam"]["digits, delay 8"] == word
     assert said["Muon loses a smaller factor than Adam"] == {"digits, delay 8": word}
-    words = job.answer(result).split("; ")[0]
     yes, no = int(word == "yes"), int(word == "no")
-    assert words == f"Muon ends below Adam: so in {yes}, the opposite in {no} of 1 cases"
+    words = f"Muon ends below Adam: so in {yes}, the opposite in {no} of 1 cases; "
+    assert job.answer(result).startswith(words)
 
 
 def test_factors_are_seed_by_seed_and_ranks_say_who_is_not_significant():
     result = rows_of(Muon=([1.0, 4.0], [2.0, 8.0]), Adam=([3.0, 1.0], [9.0, 9.0]))
     assert job.losses(result, "Adam", "relative", law="8").tolist() == [3.0, 9.0]
     said = job.answers(result)["Muon ends below Adam"]
-    assert said == {
-        "digits, delay 0": "no significant difference",
-        "digits, delay 8": "yes",  # though 8 > 3 and the spreads overlap
-    }
+    assert said["digits, delay 8"] == "yes"  # though 8 > 3 and the spreads overlap
     b, c = [1.0, 1.0, 1.0], [2.0, 2.0, 4.0]
     ranked = rows_of(a=([3.0] * 3, [3.0] * 3), b=(b, b), c=(c, c))
     assert job.order(ranked, "digits, delay 0") == "b < c ~ a"

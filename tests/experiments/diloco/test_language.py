@@ -82,14 +82,6 @@ def test_figures_of_a_scene_are_those_of_its_runs():
     assert never["sooner"].tolist() == [0.0] * 3
 
 
-def test_speed_up_is_a_ratio_of_times():
-    waits = {"time": [0, 10], "loss": [4.0, 2.0], "final": 2.0}
-    twice = {"time": [0, 5, 10], "loss": [4.0, 2.0, 1.0], "final": 1.0}
-    assert language.speed_up(10.0, twice, waits) == 2.0
-    assert language.speed_up(10.0, waits, waits) == 1.0
-    assert language.speed_up(10.0, waits, twice) == 0.0
-
-
 @pytest.mark.slow
 def test_what_a_run_tells_is_what_its_trace_holds(tmp_path):
     settings, scene = small(tmp_path), Scene(2)

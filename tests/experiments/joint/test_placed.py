@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import cluster, traces
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import TUNING, Seeds
-from asyncjax.study.result import Result
 from experiments.joint import placed
-from experiments.joint.training import COMPUTING, DRF, END, FULL, PD_ORS, PLAIN
+from experiments.joint.training import COMPUTING, DRF, END, FULL, PLAIN
+from tests.experiments import made_up
 
 ONE = Seeds(0, TUNING, 0)
 SMALL = placed.Place("small", exchange=0.2, gradients=1500)
@@ -75,45 +74,32 @@ def test_shuffled_dispatch_asks_whom_the_slot_serves(site):
     assert asked.mean() > 0.9
 
 
-def made_up(shift, utility=1.0):
-    """A place in which the full set is `shift` (a log) from every other arm."""
-    rng = np.random.default_rng(0)
-    luck, rows = rng.normal(0, 0.1, 10), []
-    for place, arm in enumerate(COMPUTING):
-        wave = 0.01 * place * (-1.0) ** np.arange(10)
-        earned = utility if arm.scheduler == PD_ORS else np.array([1.1, 0.9] * 5)
-        made = {
-            "value": np.exp(1.0 + luck + wave + shift.get(arm.name, 0.0)),
-            "utility": earned * np.ones(10),
-        }
-        head = {"scene": "made up", "method": arm.name, "scheduler": arm.scheduler}
-        rows += [
-            pd.DataFrame(made).assign(instance=range(10), set=letter, **head, **goal)
-            for letter in "AB"
-            for goal in (
-                {"tuned_for": "0.9", "horizon": 12.0},
-                {"tuned_for": END, "horizon": np.inf},
-            )
-        ]
-    return Result(pd.concat(rows, ignore_index=True), "value", cut=("value",))
-
-
-def verdicts(result, goal="0.9"):
-    """The words of set A at a goal."""
-    found = result.verdicts(placed.claims(result))
-    begin = f"made up, {goal}: "
+def verdicts(shift, goal="0.9"):
+    """The words of set A at a goal, at a place where arms are `shift` (a log) from the others."""
+    luck, wave = np.random.default_rng(0).normal(1, 0.1, 10), 0.01 * (-1.0) ** np.arange(10)
+    cells = [
+        (
+            {"scene": "made up", "method": arm.name, "scheduler": arm.scheduler, "utility": 1.0}
+            | {"tuned_for": to, "horizon": horizon},
+            np.exp(luck + number * wave + shift.get(arm.name, 0.0)),
+        )
+        for number, arm in enumerate(COMPUTING)
+        for to, horizon in (("0.9", 12.0), (END, np.inf))
+    ]
+    result = made_up.result(cells, "value", cut=("value",))
+    found, begin = result.verdicts(placed.claims(result)), f"made up, {goal}: "
     return {text[len(begin) :]: own["A"] for text, own in found.items() if text.startswith(begin)}
 
 
 @pytest.mark.slow
 def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
     for goal in ("0.9", END):
-        assert {*verdicts(made_up({FULL.name: -0.5}), goal).values()} == {HOLDS}
-        assert {*verdicts(made_up({FULL.name: 0.5}), goal).values()} == {FAILS}
-    one = verdicts(made_up({FULL.name: -0.5, "rows: reshuffled": -1.0}))
+        assert {*verdicts({FULL.name: -0.5}, goal).values()} == {HOLDS}
+        assert {*verdicts({FULL.name: 0.5}, goal).values()} == {FAILS}
+    one = verdicts({FULL.name: -0.5, "rows: reshuffled": -1.0})
     assert one[placed.BEATS_PLAIN] == HOLDS
     assert one[placed.BEATS_ALL] == one[placed.claim("rows")] == IN_PART
-    same = verdicts(made_up({PLAIN.name: 0.5}))
+    same = verdicts({PLAIN.name: 0.5})
     assert same[placed.BEATS_PLAIN] == HOLDS
     assert same[placed.claim("dispatch")] == OPEN
 

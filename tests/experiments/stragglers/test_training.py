@@ -34,15 +34,14 @@ SMALL = Settings(cases=("linear, scale",), family_cases=(), horizon=200.0, **SIZ
 )
 def test_verdicts_flip_with_costs(time, assigned, uplinks, said):
     """Costs of k and load are so many times those of all others, by instance."""
+    ones = pd.DataFrame({cost: np.linspace(90, 120, 4) for cost in COSTS}).assign(scene="a case")
     ratios = {"time": time, "samples_assigned": assigned, "uplinks": uplinks}
+    both = ones.assign(**{cost: ones[cost] * ratio for cost, ratio in ratios.items()})
     rows = [
-        pd.DataFrame(
-            {cost: np.linspace(90, 120, 4) * own ** (name == BOTH) for cost, own in costs}
-        ).assign(set=letter, tuned_for=track, method=name, scene="a case", instance=range(4))
+        (both if name == BOTH else ones).assign(set=letter, tuned_for=track, method=name)
         for letter, track, name in product("AB", training.TRACKS, (BOTH, ALONE, PAIR))
-        for costs in [(dict.fromkeys(COSTS, 1.0) | ratios).items()]
     ]
-    result = Result(pd.concat(rows, ignore_index=True), "time")
+    result = Result(pd.concat(rows).reset_index(names="instance"), "time")
     found = result.verdicts(training.claims(result))
     for words in training.TRACKS.values():
         texts = ("the same on real SGD", *(text for _, text in training.BOUNDS.values()))
