@@ -175,8 +175,12 @@ def fresh_digits():
 
 
 @pytest.mark.usefixtures("fresh_digits")
-def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(small, monkeypatch):
-    settings, pure = replace(small, target=0.3), next(m for m in METHODS if m.name == "pure async")
+def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(monkeypatch):
+    pure = next(method for method in METHODS if method.name == "pure async")
+    settings = Settings(
+        instances=1, tuning_instances=2, trials=2, n_workers=4, horizon=20.0, batch=4, hidden=4,
+        target=0.3, records=10,
+    )  # fmt: skip
 
     def scores_and_shown():
         field = runs.field_of(settings, TUNING, settings.tuning_instances)

@@ -100,14 +100,14 @@ def test_a_curve_that_leaves_again_has_not_arrived():
 
 
 def test_delays_change_at_their_time():
-    def trace_of(law):
-        return transfer.task_of("SGD", law, 800, Seeds(0, SET_A, 0), (None, 0.0, 0.0)).trace
+    def trace_of(law, n_updates):
+        return transfer.task_of("SGD", law, n_updates, Seeds(0, SET_A, 0), (None, 0, 0)).trace
 
     for law in (transfer.BECOMES, transfer.STALLS):
-        trace = trace_of(law)
+        trace = trace_of(law, 400)
         late = int(np.searchsorted(trace.time, transfer.CHANGE + 4))
         assert trace.delay[:late].max() < 20 < trace.delay[late:].max()
-    delay = trace_of(transfer.RECOVERS).delay
+    delay = trace_of(transfer.RECOVERS, 800).delay
     assert delay[400:].max() < 20 < 30 < delay[:300].max()
 
 
