@@ -33,7 +33,7 @@ def format_number(value: Any, digits: int = 3) -> str:
     digits = whole("digits", digits)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{int(value):,}"
-    number = float(value)  # NumPy rounds in its own way
+    number = value if isinstance(value, float) else float(value)  # NumPy rounds in its own way
     if np.isnan(number):
         return "n/a"
     if np.isinf(number):

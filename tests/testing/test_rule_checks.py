@@ -157,7 +157,11 @@ BROKEN = {
         r"weigh of the rule 'mine' must give 0 to gradients that are not used, got 1",
     ),
     "weights that are NaN": (
-        {"collect": collection(lambda: lambda w, d: Verdict.STEP, lambda a: a.delay / a.delay)},
+        {
+            "collect": collection(
+                lambda: lambda w, d: Verdict.STEP, lambda a: np.full(len(a.delay), np.nan)
+            )
+        },
         r"got ValueError: weigh of the rule 'mine' must be .*, got nan",
     ),
     "a worker who is not there": (
