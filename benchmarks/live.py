@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,6 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, live, problems, results, traces
-from asyncjax.live.engines import is_installed
 from benchmarks import live_tasks
 from benchmarks.live_tasks import STEP, RayExample
 from benchmarks.timing import ratio, seconds, setting
@@ -46,7 +46,7 @@ ENGINES: dict[str, Callable[[int], live.Engine]] = {
     "threads": live.threads,
     "processes": live.processes,
 }
-if is_installed("ray"):
+if find_spec("ray"):
     ENGINES["ray"] = partial(live.ray, num_cpus=0.1)
 JOB = 0.05  # seconds of a job that sleeps
 

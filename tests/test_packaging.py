@@ -109,9 +109,6 @@ def test_what_the_package_says_of_itself(built):
     assert all(re.match(r"https://|#", link) for link in links), "files are not beside that page"
     for path in re.findall(rf"/v{re.escape(asyncjax.__version__)}/([^)#]+)", text):
         assert (ROOT / path).exists()
-    needed = [one for one in told.get_all("Requires-Dist") if "extra ==" not in one]
-    names = {re.match(r"[\w-]+", one).group() for one in needed}
-    assert names == {"jax", "jaxlib", "optax", "flax", "chex", "numpy", "scipy"}
 
 
 RUN = """
@@ -153,11 +150,6 @@ def test_the_door_lists_its_commands(capsys):
     assert all(f"\n  {name} " in said for name in COMMANDS)
     assert main([]) == 2
     assert capsys.readouterr().err == said
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"asyncjax {asyncjax.__version__}\n"
-
-
-def test_an_unknown_command_is_told(capsys):
     assert main(["compare"]) == 2
     said = capsys.readouterr().err
     assert said == "asyncjax: there is no command 'compare'; commands are whatif, rollouts, study\n"
@@ -179,11 +171,3 @@ def test_a_version_is_told_without_loading_jax():
     version, *modules = ran([sys.executable, "-c", code], cwd=ROOT).splitlines()
     assert version == f"asyncjax {asyncjax.__version__}"
     assert not {"jax", "numpy"} & set(modules[0].split())
-
-
-def test_a_release_is_built_tried_and_published_without_a_password():
-    flow = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
-    for part in ('tags: ["v*"]', "python -m build", "twine check", "id-token: write"):
-        assert part in flow
-    assert "secrets." not in flow
-    assert flow.index("python -m build") < flow.index("asyncjax --version") < flow.index("publish:")

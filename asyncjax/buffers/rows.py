@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import integers, like, numbers, of_kind, rows_of
+from asyncjax.buffers.arguments import integers, like, rows_of
 from asyncjax.checks import whole
 
 
@@ -82,7 +82,7 @@ class VersionRing:
     def init(self, params: optax.Params) -> VersionRingState:
         """Starts with one version."""
         return VersionRingState(
-            versions=put_rows(empty_rows(numbers("params", params), self.capacity), 0, params),
+            versions=put_rows(empty_rows(params, self.capacity), 0, params),
             newest_row=jnp.zeros((), jnp.int32),
             versions_written=jnp.ones((), jnp.int32),
             version_overflows=jnp.zeros((), jnp.int32),
@@ -90,7 +90,6 @@ class VersionRing:
 
     def push(self, state: VersionRingState, params: optax.Params) -> VersionRingState:
         """Writes the next version."""
-        of_kind("state", state, VersionRingState)
         like("params", params, one_row(state.versions), "the versions kept")
         row = (state.newest_row + 1) % self.capacity
         return state._replace(
@@ -101,19 +100,12 @@ class VersionRing:
 
     def read(self, state: VersionRingState, delay: ArrayLike) -> optax.Params:
         """Returns the version `delay` pushes ago."""
-        of_kind("state", state, VersionRingState)
-        age = integers("delay", delay)
-        if age.ndim:
-            raise ValueError(
-                f"delay must be a scalar (for several, jax.vmap the read), got shape {age.shape}"
-            )
         oldest = jnp.minimum(state.versions_written, self.capacity) - 1
-        age = jnp.clip(age.astype(jnp.int32), 0, oldest)
+        age = jnp.clip(integers("delay", delay).astype(jnp.int32), 0, oldest)
         return take_rows(state.versions, (state.newest_row - age) % self.capacity)
 
     def observe(self, state: VersionRingState, delay: ArrayLike) -> VersionRingState:
         """Counts the delays that the ring cannot serve."""
-        of_kind("state", state, VersionRingState)
         missed = jnp.sum(integers("delay", delay) >= self.capacity, dtype=jnp.int32)
         return state._replace(version_overflows=state.version_overflows + missed)
 
@@ -164,13 +156,12 @@ class VersionSlots:
             leaf = jnp.asarray(leaf)
             return jnp.full((self.n_slots, *leaf.shape), leaf, leaf.dtype)
 
-        return VersionSlotsState(jax.tree.map(fill, numbers("params", params)))
+        return VersionSlotsState(jax.tree.map(fill, params))
 
     def write(
         self, state: VersionSlotsState, slot: ArrayLike, params: optax.Params
     ) -> VersionSlotsState:
         """Overwrites one slot, or m distinct ones."""
-        of_kind("state", state, VersionSlotsState)
         index = rows_of("slot", slot, self.n_slots, padding=True)
         of = f"the versions kept for slot of shape {index.shape}"
         like("params", params, one_row(state.slots), of, index.shape)
@@ -178,7 +169,6 @@ class VersionSlots:
 
     def read(self, state: VersionSlotsState, slot: ArrayLike) -> optax.Params:
         """Returns the version of one slot, or of m slots."""
-        of_kind("state", state, VersionSlotsState)
         index = rows_of("slot", slot, self.n_slots, padding=False)
         return take_rows(state.slots, jnp.clip(index, 0, self.n_slots - 1))
 
@@ -221,21 +211,18 @@ class GradientTable:
 
     def init(self, params: optax.Params) -> GradientTableState:
         """Returns a table of zeros."""
-        return GradientTableState(empty_rows(numbers("params", params), self.n_workers))
+        return GradientTableState(empty_rows(params, self.n_workers))
 
     def put(
         self, state: GradientTableState, worker: ArrayLike, grads: optax.Updates
     ) -> GradientTableState:
         """Overwrites the row of one worker, or of m distinct ones."""
-        rows = jax.tree.leaves(of_kind("state", state, GradientTableState))
-        if not rows:
-            return state
-        index = rows_of("worker", worker, rows[0].shape[0], padding=True)
+        index = rows_of("worker", worker, self.n_workers, padding=True)
         return put_gradient(state, index, fitting(state, index, grads, "grads"))
 
     def mean(self, state: GradientTableState) -> optax.Updates:
         """Averages all rows."""
-        return mean_row(of_kind("state", state, GradientTableState))
+        return mean_row(state)
 
 
 def gradient_table(n_workers: int) -> GradientTable:
@@ -266,9 +253,8 @@ def fitting(
     table: GradientTableState, worker: jax.Array, grads: optax.Updates, name: str
 ) -> optax.Updates:
     """Reads the gradients of one worker, or of m with a leading axis m; see `gradient_table`."""
-    row = one_row(table.gradient_rows)
     of = f"the rows of the table for worker of shape {worker.shape}"
-    return like(name, grads, row, of, worker.shape)
+    return like(name, grads, one_row(table.gradient_rows), of, worker.shape)
 
 
 def put_gradient(

@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import floating, integers, of_kind
+from asyncjax.buffers.arguments import floating, integers
 from asyncjax.checks import whole, within
 
 
@@ -46,13 +45,11 @@ class StepWindow:
 
     def push(self, state: StepWindowState, step: ArrayLike) -> StepWindowState:
         """Appends a step."""
-        of_kind("state", state, StepWindowState)
-        return push_step(state, _scalar("step", within("step", step, least=0)))
+        return push_step(state, within("step", step, least=0))
 
     def window(self, state: StepWindowState, delay: ArrayLike) -> jax.Array:
         """Sums the newest `delay` steps."""
-        of_kind("state", state, StepWindowState)
-        return window_sum(state, _scalar("delay", integers("delay", delay)))
+        return window_sum(state, integers("delay", delay))
 
 
 def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> StepWindow:
@@ -100,10 +97,3 @@ def window_sum(state: StepWindowState, delay: ArrayLike) -> jax.Array:
     age = jnp.where(age < 0, age + capacity, age)
     total = jnp.sum(jnp.where(age < delay, state.recent_steps, 0))
     return jnp.where(delay <= capacity, total, jnp.inf).astype(state.recent_steps.dtype)
-
-
-def _scalar(name: str, value: ArrayLike) -> ArrayLike:
-    """Refuses what has axes."""
-    if np.ndim(value):
-        raise ValueError(f"{name} must be a scalar, got shape {np.shape(value)}")
-    return value

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -102,14 +102,7 @@ class Clock:
     @property
     def n_workers(self) -> int:
         """Number of workers `n`."""
-        shapes = {name: np.shape(value) for name, value in self.parameters.items()}
-        counts = {shape[:1] for shape in shapes.values()}
-        if len(counts) != 1 or () in counts:
-            raise ValueError(
-                "parameters of a clock must be arrays with one leading axis [n], got shapes"
-                f" {shapes}"
-            )
-        return next(iter(shapes.values()))[0]
+        return np.shape(next(iter(self.parameters.values())))[0]
 
     @property
     def _links(self) -> list[Clock]:
@@ -154,10 +147,6 @@ class Clock:
             [2.0, 4.0]
         """
         load = np.asarray(within("load", load, above=0.0), np.float64)
-        if load.shape not in ((), (self.n_workers,)):
-            raise ValueError(
-                f"load must be one number or one a worker, {self.n_workers}, got shape {load.shape}"
-            )
         known = None if self.law.least is None else self.law.least(self.parameters)
         total = np.zeros(self.n_workers) if known is None else load * np.asarray(known, np.float64)
         for power in self.powers:
@@ -177,7 +166,7 @@ class Clock:
             load: Factor of the compute part, broadcasts to `[n, n_jobs]`, may be traced.
         """
         n_jobs = whole("n_jobs", n_jobs)
-        block = self._block(key, first, load, (self.n_workers, n_jobs))
+        block = self._block(key, first, load)
         return _all_times(replace(self, powers=()), key, *block, n_jobs)
 
     def durations(
@@ -196,26 +185,16 @@ class Clock:
         if not isinstance(worker, Tracer):
             worker = whole("worker", worker, 0, self.n_workers - 1)
         count = whole("count", count)
-        block = self._block(key, first, load, (count,))
+        block = self._block(key, first, load)
         return _one_times(replace(self, powers=()), key, _int32(worker), *block, count)
 
-    def _block(
-        self, key: Array | None, first: Index, load: ArrayLike, shape: tuple[int, ...]
-    ) -> tuple[Array | np.integer, ArrayLike]:
+    def _block(self, key: Array | None, first: Index, load: ArrayLike) -> tuple[Any, ArrayLike]:
         """Checks on the host which jobs are drawn, and how; returns first job and load."""
         if self.is_random:
             check_key(key)
         if not isinstance(first, Tracer) and whole("first", first, 0) > _LAST_JOB:
             whole("first", first, 0, _LAST_JOB)
         within("load", load, above=0.0)
-        try:
-            fits = np.broadcast_shapes(np.shape(load), shape) == shape
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ValueError(
-                f"load must broadcast to {shape}, got an array of shape {np.shape(load)}"
-            )
         # A list would be taken for several arguments.
         return _int32(first), np.asarray(load) if isinstance(load, list | tuple) else load
 
@@ -250,21 +229,18 @@ def _lost(probability: Parameter, key: Array, worker: Array, first: Array, count
     return uniforms < probability
 
 
-def _row_times(
-    row: Clock, key: Array | None, worker: Array, first: Array, load: Array, count: int
-) -> Times:
+def _row_times(row: Clock, key: Any, worker: Array, first: Array, load: Array, count: int) -> Times:
     """Draws for one worker; `row` is the clock with the leading axis taken away."""
     drawn = draw_jobs(row.law, row.parameters, key, worker, first, count)
     compute = _finite(load * _finite(drawn))
     if row.loss is not None:
-        assert key is not None  # checked by the callers
         is_lost = _lost(row.loss, jax.random.fold_in(key, LOSS_STREAM), worker, first, count)
         compute = jnp.where(is_lost, jnp.inf, compute)
 
     def link_times(link: Clock | None, stream: int) -> Array:
         if link is None:
             return jnp.zeros_like(compute)
-        link_key = jax.random.fold_in(key, stream) if link.is_random and key is not None else None
+        link_key = jax.random.fold_in(key, stream) if link.is_random else None
         return _row_times(link, link_key, worker, first, jnp.ones((), compute.dtype), count).total
 
     download = link_times(row.download, DOWNLOAD_STREAM)

@@ -24,18 +24,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
-from asyncjax.checks import flag, instance, within
+from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock, Power
-from asyncjax.clocks.independent_laws import constant, recorded
-from asyncjax.clocks.law import Parameter, align, as_floats, check_order, namespace, spread
+from asyncjax.clocks.independent_laws import CONSTANT, constant, recorded
+from asyncjax.clocks.law import Parameter, align, as_floats, check_order, namespace
 
 
 def _agreed(**clocks: Clock) -> dict[str, Clock]:
     """Broadcasts one-worker clocks, each with its own stream, to the number of the others."""
-    for name, part in clocks.items():
-        instance(name, part, Clock, "a clock, as its factories make it")
     n_workers = max(part.n_workers for part in clocks.values())
     for name, part in clocks.items():
         if part.n_workers not in (1, n_workers):
@@ -48,16 +45,9 @@ def _agreed(**clocks: Clock) -> dict[str, Clock]:
 
 def _widened(clock: Clock, **parameters: Any) -> tuple[Clock, dict[str, Parameter]]:
     """Broadcasts a clock and parameters of its workers to one number of workers."""
-    workers = _agreed(clock=clock)["clock"].n_workers
-    rows = align(**parameters)
-    given = next(iter(rows.values())).shape[0]
-    if given != workers and 1 not in (given, workers):
-        raise ValueError(
-            f"{' and '.join(rows)} must be a number or one number for each of the clock's"
-            f" {workers} workers, got {given} values"
-        )
-    wide = max(given, workers)
-    return clock.broadcast(wide), {name: spread(row, wide) for name, row in rows.items()}
+    rows = Clock(align(**parameters), CONSTANT)
+    clock, rows = _agreed(**{"clock": clock, " and ".join(parameters): rows}).values()
+    return clock, rows.parameters
 
 
 def communicating(
@@ -122,11 +112,12 @@ def with_failures(clock: Clock, probability: Any) -> Clock:
 
 def _with_power(clock: Clock, rates: Parameter, *, repeats: bool = True, **lengths: Clock) -> Clock:
     """Adds a power, rates float[1 or n, K], to a clock; one-worker parts are broadcast."""
-    clock, *pieces = _agreed(clock=clock, **lengths).values()
+    table = Clock({"rates": rates}, CONSTANT)
+    clock, table, *pieces = _agreed(clock=clock, rates=table, **lengths).values()
     for name, length in lengths.items():
         if length.powers:
             raise ValueError(f"{name} must be a clock without powers, got {len(length.powers)}")
-    power = Power(tuple(pieces), spread(rates, clock.n_workers), repeats)
+    power = Power(tuple(pieces), table.parameters["rates"], repeats)
     return replace(clock, powers=(*clock.powers, power))
 
 
@@ -166,7 +157,6 @@ def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) 
         >>> line.finish(0.0, 3.0), line.finish(3.0, 1.0)
         (4.5, 4.75)
     """
-    repeats = flag("repeats", repeats)
     length_table = _table("lengths", within("lengths", lengths, above=0.0))
     rate_table = _table("rates", within("rates", rates, least=0.0))
     missing = rate_table.shape[1] - length_table.shape[1]
@@ -178,21 +168,7 @@ def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) 
             "lengths must have one entry for each entry of rates, got"
             f" {length_table.shape[1]} for {rate_table.shape[1]}"
         )
-    n_workers = max(len(length_table), len(rate_table))
-    if {len(length_table), len(rate_table)} - {1, n_workers}:
-        raise ValueError(
-            "lengths and rates must agree on the number of workers, got"
-            f" {len(length_table)} and {len(rate_table)}"
-        )
-    if repeats and not isinstance(rate_table, Tracer):
-        works = np.asarray(rate_table).any(axis=1)
-        if not works.all():
-            raise ValueError(
-                "rates must be positive in one piece at least if they repeat, got only 0 for"
-                f" worker {int(np.argmin(works))}"
-            )
-    pieces = recorded(spread(length_table, n_workers))
-    return _with_power(clock, rate_table, repeats=repeats, lengths=pieces)
+    return _with_power(clock, rate_table, repeats=repeats, lengths=recorded(length_table))
 
 
 def on_off(clock: Clock, *, up: Clock, down: Clock) -> Clock:

@@ -36,6 +36,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from asyncjax.checks import within
+from asyncjax.clocks import rng
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import (
     Law,
@@ -48,16 +49,6 @@ from asyncjax.clocks.law import (
     namespace,
     parameter,
 )
-from asyncjax.clocks.rng import (
-    job_indices,
-    job_keys,
-    open_uniform,
-    rounded,
-    unit_exponential,
-    unit_gamma,
-    unit_normal,
-    unit_uniform,
-)
 
 
 def _draw_constant(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
@@ -66,7 +57,7 @@ def _draw_constant(row: Row, worker_key: Array | None, first: Array, count: int)
 
 def _draw_recorded(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     durations = row["durations"]
-    return durations[job_indices(first, count) % durations.shape[0]]
+    return durations[rng.job_indices(first, count) % durations.shape[0]]
 
 
 CONSTANT = Law(
@@ -126,7 +117,7 @@ def recorded(durations: Any) -> Clock:
 
 
 def _draw_exponential(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
-    return row["mean"] * unit_exponential(worker_key, first, count, row["mean"].dtype)
+    return row["mean"] * rng.unit_exponential(worker_key, first, count, row["mean"].dtype)
 
 
 def _squared_mean(parameters: Parameters) -> Parameter:
@@ -135,21 +126,24 @@ def _squared_mean(parameters: Parameters) -> Parameter:
 
 def _draw_shifted(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     dtype = jnp.result_type(row["shift"], row["mean"])
-    return row["shift"] + rounded(row["mean"] * unit_exponential(worker_key, first, count, dtype))
+    return row["shift"] + rng.rounded(
+        row["mean"] * rng.unit_exponential(worker_key, first, count, dtype)
+    )
 
 
 def _draw_gamma(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
-    assert worker_key is not None
     dtype = jnp.result_type(row["shape"], row["mean"])
     shape = row["shape"].astype(dtype)
-    units = jax.vmap(unit_gamma, in_axes=(0, None))(job_keys(worker_key, first, count), shape)
+    units = jax.vmap(rng.unit_gamma, in_axes=(0, None))(
+        rng.job_keys(worker_key, first, count), shape
+    )
     return row["mean"] / shape * units
 
 
 def _draw_lognormal(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     mean, sigma = row["mean"], row["sigma"]
-    normal = unit_normal(worker_key, first, count, jnp.result_type(mean, sigma))
-    return mean * jnp.exp(sigma * (rounded(normal) - sigma / 2))
+    normal = rng.unit_normal(worker_key, first, count, jnp.result_type(mean, sigma))
+    return mean * jnp.exp(sigma * (rng.rounded(normal) - sigma / 2))
 
 
 def _variance_lognormal(parameters: Parameters) -> Parameter:
@@ -161,7 +155,7 @@ def _draw_pareto(row: Row, worker_key: Array | None, first: Array, count: int) -
     mean, tail = row["mean"], row["tail"]
     dtype = jnp.result_type(mean, tail)
     inverse = 1 / tail  # a compiler divides an array by a number in more than one way
-    units = unit_exponential(worker_key, first, count, dtype)
+    units = rng.unit_exponential(worker_key, first, count, dtype)
     return mean * (tail - 1) * inverse * jnp.exp(units * inverse)
 
 
@@ -294,8 +288,8 @@ def pareto(mean: Any, tail: Any) -> Clock:
 def _draw_weibull(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     dtype = jnp.result_type(row["shape"], row["scale"])
     inverse = 1 / row["shape"].astype(dtype)
-    units = unit_exponential(worker_key, first, count, dtype)
-    return row["scale"] * jnp.exp(rounded(jnp.log(units) * inverse))
+    units = rng.unit_exponential(worker_key, first, count, dtype)
+    return row["scale"] * jnp.exp(rng.rounded(jnp.log(units) * inverse))
 
 
 def _mean_factor(shape: Parameter) -> Parameter:
@@ -352,8 +346,8 @@ def weibull(shape: Any, mean: Any) -> Clock:
 
 
 def _draw_uniform(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
-    units = unit_uniform(worker_key, first, count, jnp.result_type(row["low"], row["high"]))
-    return row["low"] + rounded((row["high"] - row["low"]) * units)
+    units = rng.unit_uniform(worker_key, first, count, jnp.result_type(row["low"], row["high"]))
+    return row["low"] + rng.rounded((row["high"] - row["low"]) * units)
 
 
 UNIFORM = Law(
@@ -385,8 +379,8 @@ def uniform(low: Any, high: Any) -> Clock:
 
 def _draw_folded(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     dtype = jnp.result_type(row["location"], row["scale"], row["shift"])
-    normal = unit_normal(worker_key, first, count, dtype)
-    return row["shift"] + jnp.abs(row["location"] + rounded(row["scale"] * rounded(normal)))
+    normal = rng.unit_normal(worker_key, first, count, dtype)
+    return row["shift"] + jnp.abs(row["location"] + rng.rounded(row["scale"] * rng.rounded(normal)))
 
 
 def _folding(parameters: Parameters) -> Parameter:
@@ -441,12 +435,13 @@ def _further(weights: tuple[Array, Array], step: Array, mode: Array, rate: Array
     """Weights of the counts `mode + step` and `mode - step`, that of `mode` being 1."""
     up, down = weights
     ahead, behind = (mode + step).astype(rate.dtype), (mode - step + 1).astype(rate.dtype)
-    return rounded(up * rounded(rate / ahead)), rounded(down * rounded(behind / rate))
+    return rng.rounded(up * rng.rounded(rate / ahead)), rng.rounded(
+        down * rng.rounded(behind / rate)
+    )
 
 
 def _draw_poisson(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     """Inverts the distribution function, outwards from the mode: no gamma function is needed."""
-    assert worker_key is not None
     dtype = jnp.result_type(row["rate"], row["least"])
     rate = jax.lax.stop_gradient(row["rate"]).astype(dtype)
     mode = jnp.floor(rate).astype(jnp.int32)
@@ -475,10 +470,10 @@ def _draw_poisson(row: Row, worker_key: Array | None, first: Array, count: int) 
         return (carry[2] >= 0) & matters(carry[1])
 
     def one_count(key: Array) -> Array:
-        rest = rounded(open_uniform(key, (), dtype) * total) - 1
+        rest = rng.rounded(rng.open_uniform(key, (), dtype) * total) - 1
         return mode + jax.lax.while_loop(is_left, take, (*begin, rest, jnp.int32(0)))[3]
 
-    counts = jax.vmap(one_count)(job_keys(worker_key, first, count)).astype(dtype)
+    counts = jax.vmap(one_count)(rng.job_keys(worker_key, first, count)).astype(dtype)
     return jnp.maximum(jnp.where(jnp.isnan(rate), rate, counts), row["least"])
 
 

@@ -57,8 +57,7 @@ def _slow_at(row: Row, worker_key: Array, job: Array) -> Array:
     return decided ^ (flips & ((job - position) % 2 == 1))
 
 
-def _draw_markov(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
-    assert worker_key is not None
+def _draw_markov(row: Row, worker_key: Any, first: Array, count: int) -> Array:
     low, high, flips = _transition(row)
     jobs = job_indices(first, count)
     uniforms = jax.vmap(lambda job: _uniform(worker_key, job, row))(jobs)

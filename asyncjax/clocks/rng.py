@@ -52,7 +52,7 @@ def job_indices(first: ArrayLike, count: int) -> Array:
     return jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
 
 
-def job_keys(worker_key: Array, first: ArrayLike, count: int) -> Array:
+def job_keys(worker_key: Any, first: ArrayLike, count: int) -> Array:
     """Makes one key a job."""
     return jax.vmap(lambda job: jax.random.fold_in(worker_key, job))(job_indices(first, count))
 
@@ -75,7 +75,6 @@ def open_uniform(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
 
 def unit_uniform(worker_key: Array | None, first: Array, count: int, dtype: DTypeLike) -> Array:
     """Draws one number of (0, 1) a job, float[count]."""
-    assert worker_key is not None
     keys = job_keys(worker_key, first, count)
     return jax.vmap(lambda key: open_uniform(key, (), dtype))(keys)
 
@@ -87,7 +86,6 @@ def unit_exponential(worker_key: Array | None, first: Array, count: int, dtype: 
 
 def unit_normal(worker_key: Array | None, first: Array, count: int, dtype: DTypeLike) -> Array:
     """Draws one standard normal number a job, float[count]."""
-    assert worker_key is not None
     keys = job_keys(worker_key, first, count)
     return jax.vmap(lambda key: jax.random.normal(key, (), dtype))(keys)
 

@@ -21,12 +21,11 @@ import `clocks` only.
 | `utilisation`, `resources_used` | how full the machines are |
 | `sample_times`, `samples_trained` | how fast a job trains |
 | `price`, `price_bounds`, `best_delays`, `crew` | prices and units of PD-ORS |
-| `slot_cost`, `inside_cost`, `round_slot`, `cheapest_by_slot` | its solver |
 | `read_philly`, `read_tiresias`, `read_pollux`, `read_alibaba`, `read_jobs` | recorded jobs |
 | `recorded_workload`, `JobTable`, `MADE_UP` | jobs for the schedulers from such a table |
 | `clock_of` | the clock of a scheduled job, for `traces` and `simulation` |
 
-What these give: `PriceBounds`, `Crew`, `SlotCost`, `InsideCost`, `RoundedSlot`.
+What these give: `PriceBounds`, `Crew`.
 
 Below: `schedulers`, for rules of your own, and the same rules as pure functions for `vmap`.
 
@@ -43,7 +42,16 @@ Example:
 """
 
 from asyncjax.cluster import workloads
-from asyncjax.cluster.jobs import Jobs, Machines, Schedule
+from asyncjax.cluster.jobs import (
+    Crew,
+    Jobs,
+    Machines,
+    Schedule,
+    best_delays,
+    crew,
+    sample_times,
+    samples_trained,
+)
 from asyncjax.cluster.outcomes import (
     Outcome,
     check,
@@ -66,8 +74,7 @@ from asyncjax.cluster.recorded_jobs import (
     recorded_workload,
 )
 from asyncjax.cluster.resource_prices import PriceBounds, price, price_bounds
-from asyncjax.cluster.schedulers.oasis import oasis
-from asyncjax.cluster.schedulers.pd_ors import FloorChoice, choose_floor, pd_ors
+from asyncjax.cluster.schedulers.arrival_schedulers import FloorChoice, choose_floor, oasis, pd_ors
 from asyncjax.cluster.schedulers.registry import REGISTRY as SCHEDULERS
 from asyncjax.cluster.schedulers.slot_schedulers import (
     dorm,
@@ -76,26 +83,19 @@ from asyncjax.cluster.schedulers.slot_schedulers import (
     least_attained,
     marginal_goodput,
 )
-from asyncjax.cluster.slot_solver import InsideCost, SlotCost, inside_cost, slot_cost
-from asyncjax.cluster.slot_tables import RoundedSlot, cheapest_by_slot, round_slot
-from asyncjax.cluster.throughput import Crew, best_delays, crew, sample_times, samples_trained
 
 __all__ = [
     "MADE_UP",
     "SCHEDULERS",
     "Crew",
     "FloorChoice",
-    "InsideCost",
     "JobTable",
     "Jobs",
     "Machines",
     "Outcome",
     "PriceBounds",
-    "RoundedSlot",
     "Schedule",
-    "SlotCost",
     "best_delays",
-    "cheapest_by_slot",
     "check",
     "choose_floor",
     "clock_of",
@@ -104,7 +104,6 @@ __all__ = [
     "dorm",
     "drf",
     "fifo",
-    "inside_cost",
     "least_attained",
     "marginal_goodput",
     "oasis",
@@ -120,10 +119,8 @@ __all__ = [
     "read_tiresias",
     "recorded_workload",
     "resources_used",
-    "round_slot",
     "sample_times",
     "samples_trained",
-    "slot_cost",
     "total_utility",
     "utilisation",
     "workloads",

@@ -8,24 +8,6 @@ rule that made it promised. A valid one, as every scheduler's output must be, ha
 
 A job is done in the first slot by whose end it has trained all but a millionth of its samples.
 Everything here is plain NumPy in double precision.
-
-Example:
-    >>> from asyncjax import cluster
-    >>> jobs, machines = cluster.workloads.tiny(2)
-    >>> schedule = cluster.fifo(jobs, machines, n_slots=4, workers=[2, 2, 2, 2])
-    >>> float(jobs.samples[0]), cluster.progress(schedule, jobs)[0].round(2).tolist()
-    (31.0, [14.48, 28.96, 43.45, 43.45])
-    >>> cluster.completion(schedule, jobs).tolist()
-    [2, -1, -1, -1]
-    >>> round(cluster.total_utility(schedule, jobs), 2)
-    9.47
-    >>> cluster.utilisation(schedule, jobs, machines)[0].round(3).tolist()
-    [0.273, 0.375]
-    >>> cluster.resources_used(schedule, jobs)[0].tolist()
-    [[2.0, 4.0], [1.0, 2.0]]
-    >>> sums = cluster.outcome(schedule, jobs, machines)
-    >>> sums.completed, sums.mean_slots, sums.mean_slots_of_all, round(sums.wasted, 3)
-    (1, 3.0, 3.75, 0.571)
 """
 
 from __future__ import annotations
@@ -35,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax import clocks
-from asyncjax.checks import instance, real, whole
+from asyncjax.checks import real, whole
 from asyncjax.cluster.jobs import (
     Jobs,
     Machines,
@@ -43,10 +25,9 @@ from asyncjax.cluster.jobs import (
     checked_jobs,
     checked_machines,
     checked_schedule,
-    host_floats,
     job_utility,
+    trained,
 )
-from asyncjax.cluster.throughput import trained
 
 ROUNDING = 1e-6  # share of the samples that may be missing
 _SLACK = 1e-6  # by which a valid schedule may exceed a limit
@@ -242,9 +223,6 @@ def check(schedule: Schedule, jobs: Jobs, machines: Machines) -> list[str]:
         >>> cluster.check(schedule, jobs, machines)
         ['before arrival: job 3 has 2 units in slot 0, and arrives in slot 1']
     """
-    instance("schedule", schedule, Schedule, "a cluster.Schedule")
-    for name in ("workers", "servers"):
-        host_floats(name, getattr(schedule, name))
     jobs = checked_jobs(jobs)
     machines = checked_machines(machines, jobs.worker.shape[1])
     schedule = Schedule(*(np.asarray(field) for field in schedule))

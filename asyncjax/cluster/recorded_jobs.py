@@ -26,32 +26,22 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import file_path, instance, real, shown, whole, within
-from asyncjax.cluster.jobs import (
-    MOST_SLOTS,
-    Jobs,
-    check_rising,
-    check_whole,
-    host_floats,
-)
-from asyncjax.cluster.throughput import nominal_times
+from asyncjax.checks import file_path, real, shown, whole, within
+from asyncjax.cluster.jobs import MOST_SLOTS, Jobs, check_rising, check_whole, nominal_times
 from asyncjax.cluster.workloads import balanced
 
 Path = str | PathLike[str]
 
 MADE_UP = tuple(name for name in Jobs._fields if name not in ("arrival", "samples", "asked"))
 MOST_GPUS = 1_000_000  # of one job
-MOST_ROWS = 10_000_000
 LARGEST = 1e12  # of a number in a table, either way; seconds: thirty thousand years
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _TASK = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time")
 _ALIBABA = (*_TASK, "plan_cpu", "plan_mem", "plan_gpu", "gpu_type")
 
@@ -77,15 +67,17 @@ class JobTable(NamedTuple):
 class Row(NamedTuple):
     """One row of a file."""
 
-    text: Mapping[str, str]  # entries by column
+    text: dict[str, str]  # entries by column
     place: str  # where it stands, for messages
 
     def number(
-        self, column: str, kind: str = "finite", least: float = -LARGEST, most: float = LARGEST
+        self, column: str, least: float = -LARGEST, most: float = LARGEST, kind: str = "finite"
     ) -> float:
-        """A finite number of an allowed kind ("finite", "whole", "positive") and size."""
-        text = self.text[column]
-        number = float(text) if _NUMBER.fullmatch(text) else math.nan
+        """A finite number in a range, of a kind: "finite", "whole" or "positive"."""
+        try:
+            number = float(self.text[column])
+        except ValueError:
+            number = math.nan
         if not math.isfinite(number) or (kind == "whole" and number != math.floor(number)):
             allowed = "a whole number" if kind == "whole" else "a finite number"
         elif kind == "positive" and not number > 0:
@@ -96,7 +88,8 @@ class Row(NamedTuple):
             allowed = f"at most {most:g}"
         else:
             return number
-        raise ValueError(f"{column} must be {allowed}, got {shown(text)} {self.place}")
+        text = shown(self.text[column])
+        raise ValueError(f"{column} must be {allowed}, got {text} {self.place}")
 
 
 def read_jobs(
@@ -113,7 +106,7 @@ def read_jobs(
     Rows of the same time stay in the order of the file.
 
     Args:
-        path: A CSV file, UTF-8, one row a job, in any order, at most 10 million.
+        path: A CSV file, UTF-8, one row a job, in any order.
         submit: Column with the time of submission, seconds, 0 .. 1e12.
         gpus: Column with the number of GPUs, whole, 1 .. 1 000 000.
         duration: Column with the time it ran, seconds, positive; None if there is none.
@@ -130,7 +123,6 @@ def read_jobs(
         >>> table.submit.tolist(), table.gpus.tolist(), table.duration.tolist()
         ([10.0, 70.0], [1, 2], [60.0, 600.0])
     """
-    instance("source", source, str, "a text")
     return _table(path, (submit, gpus, duration, label), source or str(path))
 
 
@@ -249,9 +241,8 @@ def read_alibaba(path: Path) -> JobTable:
             f"path must hold tasks that ended well and used GPUs, got none in {path}"
             f" ({words or 'no rows'})"
         )
-    source = "Alibaba PAI, 2020 (Weng et al., 2022)"
-    if left_out:
-        total = left_out.total()
+    source, total = "Alibaba PAI, 2020 (Weng et al., 2022)", left_out.total()
+    if total:
         source += f", without {total} of {total + len(tasks)} tasks ({words})"
     table = _sorted(tasks, source)
     return table._replace(submit=table.submit - table.submit[0])
@@ -326,67 +317,47 @@ def recorded_workload(
 
 
 def read_rows(
-    path: Path, columns: Mapping[str, str], *, unique: str | None = None, header: Sequence[str] = ()
+    path: Path, columns: dict[str, str], *, unique: str | None = None, header: tuple[str, ...] = ()
 ) -> Iterator[Row]:
     r"""Reads a UTF-8 file; `columns`, by the argument that names each, must be in its header.
 
     Where the file has a column `unique`, no two rows may have the same entry there. A file whose
     `header` is known may go without it.
     """
-    for argument, column in columns.items():
-        instance(argument, column, str, "the name of a column")
-    table = _entries(path)
-    names = list(header) or next(table, (0, []))[1]
-    for argument, column in columns.items():
-        if names.count(column) != 1:
-            kind = "name a column" if column not in names else "name one column"
-            raise ValueError(
-                f"{argument} must {kind} of {path}, got {column!r}; found {shown(names)}"
-            )
     seen: dict[str, int] = {}
     empty = not header
-    for line, row in table:
-        if not row or (line == 1 and row == names):
-            continue
-        empty, place = False, f"in line {line} of {path}"
-        if len(row) != len(names):
-            raise ValueError(f"path must have {len(names)} columns, got {len(row)} {place}")
-        text = dict(zip(names, row, strict=True))
-        if unique in text and (before := seen.setdefault(text[unique], line)) != line:
-            raise ValueError(
-                f"{unique} must be another in every row, got {shown(text[unique])} {place} and in"
-                f" line {before} before"
-            )
-        yield Row(text, place)
-    if empty:
-        raise ValueError(f"path must be a table with rows, got none below the header of {path}")
-
-
-def _entries(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a file with the lines they end in; refuses what is no table of text."""
-    file = file_path("path", path)
-    if file.exists() and not file.is_file():
-        raise ValueError(f"path must be a regular file, got {str(file)!r}")
-    with open(file, encoding="utf-8-sig", newline="") as text:
-        table = csv.reader(text, strict=True)
+    with open(file_path("path", path), encoding="utf-8-sig", newline="") as file:
+        table = csv.reader(file, strict=True)
         try:
-            for count, row in enumerate(table):
-                if count > MOST_ROWS:
+            names = list(header) or next(table, [])
+            for argument, column in columns.items():
+                if names.count(column) != 1:
+                    kind = "name a column" if column not in names else "name one column"
                     raise ValueError(
-                        f"path must be a table of at most {MOST_ROWS} rows, got more in {path}"
+                        f"{argument} must {kind} of {path}, got {column!r}; found {shown(names)}"
                     )
-                yield table.line_num, row
-        except csv.Error as error:
+            for row in table:
+                line = table.line_num
+                if not row or (line == 1 and row == names):
+                    continue
+                empty, place = False, f"in line {line} of {path}"
+                if len(row) != len(names):
+                    raise ValueError(f"path must have {len(names)} columns, got {len(row)} {place}")
+                text = dict(zip(names, row, strict=True))
+                if unique in text and (before := seen.setdefault(text[unique], line)) != line:
+                    raise ValueError(
+                        f"{unique} must be another in every row, got {shown(text[unique])} {place}"
+                        f" and in line {before} before"
+                    )
+                yield Row(text, place)
+        except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(
-                "path must be a CSV table of closed quotes and fields of at most"
+                "path must be a CSV table in UTF-8 text, of closed quotes and fields of at most"
                 f" {csv.field_size_limit()} characters, got {str(error).rstrip('.')} in line"
                 f" {table.line_num} of {path}"
             ) from error
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"path must be UTF-8 text, got the byte 0x{error.object[error.start]:02x} that"
-                f" is none after line {table.line_num} of {path}"
-            ) from error
+    if empty:
+        raise ValueError(f"path must be a table with rows, got none below the header of {path}")
 
 
 def _table(
@@ -397,17 +368,16 @@ def _table(
 ) -> JobTable:
     """Reads the columns submit, gpus, duration and label; `unique` as in `read_rows`."""
     submit, gpus, duration, label = names
-    columns = {"submit": submit, "gpus": gpus}
-    columns |= {} if duration is None else {"duration": duration}
-    columns |= {} if label is None else {"label": label}
+    columns = {"submit": submit, "gpus": gpus, "duration": duration, "label": label}
+    given = {argument: column for argument, column in columns.items() if column is not None}
     rows = (
         (
-            row.number(submit, least=0.0),
-            math.nan if duration is None else row.number(duration, "positive"),
-            int(row.number(gpus, "whole", 1.0, MOST_GPUS)),
+            row.number(submit, 0.0),
+            math.nan if duration is None else row.number(duration, kind="positive"),
+            int(row.number(gpus, 1.0, MOST_GPUS, "whole")),
             "" if label is None else row.text[label],
         )
-        for row in read_rows(path, columns, unique=unique)
+        for row in read_rows(path, given, unique=unique)
     )
     return _sorted(rows, source)
 
@@ -424,10 +394,10 @@ def _task(row: Row) -> tuple[float, float, int, str] | str:
         return "not terminated"
     if not all(row.text[name] for name in ("inst_num", "start_time", "end_time", "plan_gpu")):
         return "that lack a number"
-    share = row.number("plan_gpu", least=0.0)
+    share = row.number("plan_gpu", 0.0)
     if share == 0:
         return "without a GPU"
-    instances = row.number("inst_num", "whole", 1.0, MOST_GPUS)
+    instances = row.number("inst_num", 1.0, MOST_GPUS, "whole")
     start, end = row.number("start_time"), row.number("end_time")
     if end < start:
         raise ValueError(
@@ -447,10 +417,7 @@ def _task(row: Row) -> tuple[float, float, int, str] | str:
 
 def _columns(table: JobTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Reads a table that may be made by hand; durations may be NaN, where there is none."""
-    instance("table", table, JobTable, "a JobTable, as read_jobs makes it")
-    submit, duration, gpus = (
-        host_floats(name, getattr(table, name)) for name in ("submit", "duration", "gpus")
-    )
+    submit, duration, gpus = (np.asarray(column, np.float64) for column in table[:3])
     shapes = [np.shape(column) for column in (submit, duration, gpus, tuple(table.label))]
     if submit.ndim != 1 or submit.size == 0 or len(set(shapes)) > 1:
         raise ValueError(

@@ -28,8 +28,17 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from asyncjax.checks import real, shown, whole, within
-from asyncjax.cluster.jobs import Data, Jobs, Machines, checked_cluster, host_floats, job_utility
-from asyncjax.cluster.throughput import MOST_PARTS, Crew, crew_with, nominal_times
+from asyncjax.cluster.jobs import (
+    MOST_PARTS,
+    Crew,
+    Data,
+    Jobs,
+    Machines,
+    checked_cluster,
+    crew_with,
+    job_utility,
+    nominal_times,
+)
 
 _MOST_FACTORS = 100
 _LEAST_PRICE = 1e-24
@@ -129,7 +138,7 @@ def price_bounds(
     jobs, machines = checked_cluster(jobs, machines, n_slots)
     if delays is None:
         return bounds_of(jobs, machines, n_slots, n_slots - jobs.arrival)
-    ends = within("delays", host_floats("delays", delays))
+    ends = within("delays", np.asarray(delays, np.float64))
     if ends.shape != jobs.arrival.shape:
         raise ValueError(f"delays must have one entry a job, got an array of shape {ends.shape}")
     return bounds_of(jobs, machines, n_slots, ends)
@@ -170,7 +179,7 @@ def prepare(
         often far below, where they make no difference to utility.
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
-    factors = host_floats("servers", servers)
+    factors = np.asarray(servers, np.float64)
     if factors.ndim != 1 or not 0 < factors.size <= _MOST_FACTORS:
         raise ValueError(
             f"servers must be a list of 1 to {_MOST_FACTORS} factors, got {shown(servers)}"
@@ -188,7 +197,7 @@ def prepare(
         low = bounds.low if low is None else low
         high = bounds.high if high is None else high
     least = real("low", low, least=0)
-    most = host_floats("high", within("high", high, least=0))
+    most = np.asarray(within("high", high, least=0), np.float64)
     if most.shape not in ((), (n_resources,)):
         raise ValueError(
             f"high must be one number or one for each of the {n_resources} resources, got {high}"

@@ -36,14 +36,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.core import Tracer
-
-from asyncjax.checks import whole, within
 
 MOST_PIECES = 13  # of a hull over 27 workers and as many servers; more are reported
-_MOST_POINTS = 65_536
 _MOST_ITERATIONS = 32  # 8 are usual, 15 occur with prices over 24 decades
 _EXACT = jax.lax.Precision.HIGHEST  # accelerators otherwise drop digits of single precision
 
@@ -119,32 +114,12 @@ def slot_cost(
 ) -> SlotCost:
     """Places the units of a job over machines at least cost, as the head of this file says.
 
-    Args:
-        price: float[H, R], at least 0.
-        room: float[H, R], what is free, at least 0.
-        worker: float[R], what a worker takes; one entry at least positive.
-        server: float[R], what a server takes; one entry at least positive.
-        n_workers: W, how many workers.
-        n_servers: S, how many servers.
-        hull_points: 0 for the linear program; otherwise each machine's room is the hull of its
-            whole points, and this is at least the most workers that fit on any, up to 65 536;
-            static.
-
-    Note:
-        The cost is NaN if `hull_points` is too small or a hull has more than 13 pieces. All
-        tolerances are relative to the costs, since prices of one slot span 25 decades.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import cluster
-        >>> price, room = jnp.array([[1.0, 1.0], [2.0, 3.0]]), jnp.array([[5.5, 7.0], [4.0, 6.5]])
-        >>> worker, server = jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0])
-        >>> plain = cluster.slot_cost(price, room, worker, server, 3, 2)
-        >>> plain.cost.round(4).item(), plain.workers.tolist(), plain.servers.tolist()
-        (20.0, [1.75, 1.25], [2.0, 0.0])
+    `price`, `room` float[H, R], at least 0; `worker`, `server` float[R], what one takes, with a
+    positive entry; `n_workers`, `n_servers` how many. `hull_points` is static: 0 for the linear
+    program; otherwise each machine's room is the hull of its whole points, and this is at least the
+    most workers that fit on any. The cost is NaN if it is too small, or a hull has more than 13
+    pieces. All tolerances are relative to the costs: prices of one slot span 25 decades.
     """
-    price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
-    hull_points = whole("hull_points", hull_points, 0, _MOST_POINTS)
     pieces = (
         hull_pieces(room, worker, server, hull_points)
         if hull_points
@@ -159,28 +134,10 @@ def slot_cost(
 def inside_cost(
     price: Array, room: Array, worker: Array, server: Array, n_workers: Array, n_servers: Array
 ) -> InsideCost:
-    """Finds the cheapest machine that holds all units of a job; exact, pure, for `jit` and `vmap`.
+    """Finds the cheapest machine that holds all units of a job; exact; arguments of `slot_cost`.
 
     Formula: `min over h of price_h . (alpha W + beta S)` where that fits.
-
-    Args:
-        price, room, worker, server: As in `slot_cost`.
-        n_workers: W, from the rate inside a machine.
-        n_servers: S.
-
-    Returns:
-        Cost and machine.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import cluster
-        >>> price, room = jnp.array([[1.0, 1.0], [2.0, 3.0]]), jnp.array([[5.5, 7.0], [9.0, 6.5]])
-        >>> worker, server = jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0])
-        >>> found = cluster.inside_cost(price, room, worker, server, 3, 1)
-        >>> found.cost, found.machine
-        (Array(29., dtype=float32), Array(1, dtype=int32))
     """
-    price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
     workers, servers = (jnp.asarray(number, room.dtype) for number in (n_workers, n_servers))
     use = worker * workers + server * servers
     fits = (use <= room + room_slack(room.dtype)).all(-1)
@@ -414,29 +371,3 @@ def _sum_before(values: Array) -> Array:
     within = jnp.matmul(rows, earlier, precision=_EXACT)
     above = jnp.matmul(rows.sum(-1), earlier, precision=_EXACT)
     return (within + above[:, None]).ravel()[: len(values)]
-
-
-def checked_slot(
-    price: Any, room: Any, worker: Any, server: Any, n_workers: Any, n_servers: Any
-) -> tuple[Array, Array, Array, Array]:
-    """Checks prices, room, demands and numbers of units of one slot where they are concrete.
-
-    `price`, `room` [H, R], at least 0; `worker`, `server` [R], at least 0, one entry positive;
-    `n_workers`, `n_servers` at least 0. Returns the first four as arrays of JAX.
-    """
-    given = {"room": room, "price": price, "worker": worker, "server": server}
-    given = {name: jnp.asarray(within(name, value, least=0)) for name, value in given.items()}
-    shape = given["room"].shape
-    if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"room must have the shape [machines, resources], got {shape}")
-    for name, value in given.items():
-        allowed = shape if name in ("room", "price") else shape[1:]
-        if value.shape != allowed:
-            raise ValueError(f"{name} must have the shape {allowed}, got {value.shape}")
-    for name, value in (("worker", worker), ("server", server)):
-        if not isinstance(value, Tracer) and not (np.asarray(value) > 0).any():
-            raise ValueError(f"{name} must have a positive demand, got none")
-    for name, value in (("n_workers", n_workers), ("n_servers", n_servers)):
-        if np.ndim(within(name, value, least=0)):
-            raise ValueError(f"{name} must be one number, got shape {np.shape(value)}")
-    return given["price"], given["room"], given["worker"], given["server"]

@@ -8,7 +8,6 @@ up, and its rule decides who gets the next. A worker that is lost is opened anew
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import threading
@@ -28,7 +27,7 @@ from typing import Any
 
 import jax
 
-from asyncjax.checks import function, instance, whole
+from asyncjax.checks import whole
 
 RESTARTS = 3  # of a worker
 
@@ -59,6 +58,10 @@ class Engine:
     close: Callable[[], None] | None = None
     waiting: Callable[[Mapping[int, Executor]], tuple[set[int], str]] | None = None
     opened: dict[int, Executor] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        whole("n_workers", self.n_workers)
+        whole("restarts", self.restarts, least=0)
 
     def executor(self, worker: int) -> Executor:
         """The worker, opened where it is not yet; it stays until the engine is left."""
@@ -103,7 +106,6 @@ def threads(n_workers: int, *, restarts: int = RESTARTS) -> Engine:
         >>> live.threads(3).n_workers
         3
     """
-    n_workers, restarts = _counts(n_workers, restarts)
     return Engine("threads", n_workers, lambda _: ThreadPoolExecutor(1), restarts=restarts)
 
 
@@ -119,11 +121,6 @@ def devices(devices: Any = None) -> Engine:
         True
     """
     listed = jax.local_devices() if devices is None else devices
-    instance("devices", listed, (list, tuple), "a list of devices of JAX")
-    for device in listed:
-        instance("devices", device, jax.Device, "made of devices of JAX")
-    if not listed:
-        raise ValueError("devices must name at least one device, got none")
 
     def open_thread(worker: int) -> Executor:
         return ThreadPoolExecutor(1, initializer=jax.default_device(listed[worker]).__enter__)
@@ -156,9 +153,6 @@ def processes(
         ...     workers.name
         'processes'
     """
-    n_workers, restarts = _counts(n_workers, restarts)
-    if environment is not None:
-        function("environment", environment, "a function (worker) -> variables, or None")
 
     def open_process(worker: int) -> Executor:
         variables = {} if environment is None else dict(environment(worker))
@@ -232,22 +226,7 @@ def executors(
         >>> executors(2, lambda worker: ThreadPoolExecutor(1)).name
         'executors'
     """
-    function("open", open, "a function (worker) -> Executor")
-    if not isinstance(lost, tuple) or not all(
-        isinstance(error, type) and issubclass(error, BaseException) for error in lost
-    ):
-        raise TypeError(f"lost must be a tuple of classes of errors, got {lost!r}")
-    n_workers, restarts = _counts(n_workers, restarts)
     return Engine("executors", n_workers, open, lost, restarts=restarts)
-
-
-def _counts(n_workers: Any, restarts: Any) -> tuple[int, int]:
-    return whole("n_workers", n_workers), whole("restarts", restarts, least=0)
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package could be imported; it is not."""
-    return importlib.util.find_spec(package) is not None
 
 
 def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> Iterator[Any]:

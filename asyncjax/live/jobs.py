@@ -71,15 +71,12 @@ def software() -> tuple[str, bool]:
 
 def make_problem(source: Any, worker: int | None) -> Problem:
     """The problem of a source: itself, or what the function makes, for a worker or the server."""
-    problem = source
-    if not isinstance(source, Problem) and callable(source):
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        takes = inspect.signature(source).parameters.values()
-        asks = any(it.kind in kinds and it.default is inspect.Parameter.empty for it in takes)
-        problem = source(worker) if asks else source()
-    if not isinstance(problem, Problem):
-        raise TypeError(f"problem must be a Problem, or a function that makes one, got {problem!r}")
-    return problem
+    if isinstance(source, Problem):
+        return source
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    takes = inspect.signature(source).parameters.values()
+    asks = any(it.kind in kinds and it.default is inspect.Parameter.empty for it in takes)
+    return source(worker) if asks else source()
 
 
 @contextmanager

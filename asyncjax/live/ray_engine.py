@@ -27,16 +27,16 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from asyncjax.checks import flag, install_line, real, shown, whole
-from asyncjax.live.engines import RESTARTS, Engine, is_installed, processes, restoring, settle
+from asyncjax.checks import extra, real, whole
+from asyncjax.live.engines import RESTARTS, Engine, processes, restoring, settle
 
 _STORE = 2**30  # bytes of the object store of a Ray of our own, taken as they are needed
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
 # What would retry, share or outlive a worker, or run its calls in another order.
-_OURS = (
+_OURS = {
     *("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups"),
     *("max_pending_calls", "allow_out_of_order_execution", "lifetime", "name", "get_if_exists"),
-)
+}
 _GIB = 2**30  # bytes
 _NAMES = {"CPU": "CPUs", "GPU": "GPUs", "memory": "GiB of memory"}
 
@@ -122,7 +122,6 @@ class _Cluster:
     seconds: float  # to connect in
     options: dict[str, Any]  # of each actor
     store: int  # bytes
-    logs: bool
     is_open: bool = False
     has_room: bool = False  # for all workers: a Ray of our own
     left: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # done at the end
@@ -193,7 +192,7 @@ class _Cluster:
                 resources={name: self.n_workers * each for name, each in named.items()} or None,
                 object_store_memory=self.store,
                 include_dashboard=False,
-                log_to_driver=self.logs,
+                log_to_driver=False,
                 logging_level="WARNING",
                 _temp_dir=os.path.join(folder, "r"),  # Ray lets everybody into it, not into ours
             )
@@ -219,7 +218,7 @@ class _Cluster:
         try:
             on_loopback = listens_on_loopback(address, self.seconds)
             with _loopback() if on_loopback else contextlib.nullcontext():
-                ray.init(address=address, log_to_driver=self.logs, logging_level="WARNING")
+                ray.init(address=address, log_to_driver=False, logging_level="WARNING")
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(
                 f"address must be that of a running Ray cluster, got {address!r}: {error}"
@@ -288,7 +287,6 @@ def ray(
     connect_timeout: float = 30.0,
     restarts: int = RESTARTS,
     object_store_memory: int = _STORE,
-    log_to_driver: bool = False,
     **options: Any,
 ) -> Engine:
     """Workers that are actors of Ray, on this machine or on a cluster: extra `ray`.
@@ -310,7 +308,6 @@ def ray(
             gradients above 100 kB. It should hold a model, two gradients a worker, each gradient
             that waits or serves, and two states a worker where answers carry them: what does not
             fit goes to disk, which made runs two to five times slower.
-        log_to_driver: Whether what workers print is shown here.
         options: Of each actor, as in `ray.remote`: `num_cpus` (1 unless said), `num_gpus`,
             `resources`, `memory`, `runtime_env`, ... Not those by which an actor would be retried,
             shared or outlive the run. `XLA_FLAGS` in `runtime_env` replaces ours, by which each
@@ -326,37 +323,28 @@ def ray(
         >>> live.ray(2, num_cpus=1).name
         'ray'
     """
-    n, restarts = whole("n_workers", n_workers), whole("restarts", restarts, least=0)
     store = whole("object_store_memory", object_store_memory, least=75 * 2**20)
-    logs = flag("log_to_driver", log_to_driver)
     seconds = real("connect_timeout", connect_timeout, above=0.0)
-    if address is not None:
-        _check_address(address)
-    for name in _OURS:
-        if name in options:
-            raise ValueError(
-                f"options must not name {name}, which live.ray decides: a worker is one actor that"
-                " is never retried and ends with the run"
-            )
+    if address is not None and address.startswith("ray://"):
+        raise ValueError(
+            f"address must be None, 'auto' or 'host:port' of a Ray cluster, got {address!r}: run"
+            " the script on the cluster (ray job submit), where it is 'auto'"
+        )
+    if named := sorted(_OURS & {*options}):
+        raise ValueError(
+            f"options must not name {named[0]}, which live.ray decides: a worker is one actor that"
+            " is never retried and ends with the run"
+        )
     if options.get("num_cpus") is None:
         options["num_cpus"] = 1
-    try:
-        _ray().remote(**options)(Seat)
-    except (TypeError, ValueError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise type(error)(f"options must be those of an actor of Ray: {reason}") from error
-    options = {**options, "max_restarts": 0, "max_task_retries": 0}
-    cluster = _Cluster(n, address, seconds, options, store, logs)
-    return Engine(
-        "ray", n, cluster.open, lost_errors(), cluster.put, restarts, cluster.close, cluster.waiting
-    )
+    options |= {"max_restarts": 0, "max_task_retries": 0}
+    _ray().remote(**options)(Seat)  # what Ray says of wrong ones
+    cluster = _Cluster(n_workers, address, seconds, options, store)
+    ends = restarts, cluster.close, cluster.waiting
+    return Engine("ray", n_workers, cluster.open, lost_errors(), cluster.put, *ends)
 
 
-def _ray() -> Any:
-    """The module, imported when it is asked for."""
-    if "ray" not in sys.modules and not is_installed("ray"):
-        raise ImportError(f"live.ray needs Ray: {install_line('ray')}")
-    return importlib.import_module("ray")
+_ray = partial(extra, "ray", "ray")  # the module, imported when it is asked for
 
 
 def lost_errors() -> tuple[type[BaseException], ...]:
@@ -370,20 +358,6 @@ def lost_errors() -> tuple[type[BaseException], ...]:
         errors.OutOfMemoryError,  # it was killed for it
         errors.ObjectLostError,  # its answer went down with its machine
     )
-
-
-def _check_address(address: Any) -> None:
-    allowed = "must be None, 'auto' or 'host:port' of a Ray cluster"
-    if not isinstance(address, str):
-        raise TypeError(f"address {allowed}, got {shown(address)}")
-    if address.startswith("ray://"):
-        raise ValueError(
-            f"address {allowed}, got {address!r}: run the script on the cluster (ray job submit),"
-            " where it is 'auto'"
-        )
-    host, _, port = address.rpartition(":")
-    if address != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
-        raise ValueError(f"address {allowed}, got {address!r}")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import instance
 from asyncjax.live import jobs
 from asyncjax.live.server_state import Held, ServerState
 from asyncjax.problems import Problem
@@ -73,7 +72,6 @@ def rerun(
         True
     """
     server_problem, key = jobs.make_problem(problem, None), key_of(key)
-    instance("trace", trace, EventTrace, "an EventTrace")
     planned = plan(trace, width=1, record_every=record_every)
     check_update(update, server_problem.params, [trace])
     check_workers(server_problem, trace)

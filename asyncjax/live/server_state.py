@@ -351,11 +351,10 @@ class Log:
         """Restores the model, if there is a file; the events that the server is told again."""
         if self.file is None or not self.file.path.exists():
             return []
-        arrays = self.file.read("answers", *Row._fields, *INDEX)
+        arrays = self.file.read("answers", _EVENTS, *Row._fields, *INDEX)
         rows = [arrays.pop(name).tolist() for name in Row._fields]
         self.answers = arrays.pop("answers").tolist()
-        if _EVENTS in arrays:  # not in files of before
-            self.events = WorkerEvents(*arrays.pop(_EVENTS).tolist())
+        self.events = WorkerEvents(*arrays.pop(_EVENTS).tolist())
         index, file = {name: arrays.pop(name) for name in INDEX}, self.file
         self.model.restore(lambda like: file.unpack(arrays, like), index, rows[0].count(ARRIVED))
         return [Row(*row) for row in zip(*rows, strict=True)]

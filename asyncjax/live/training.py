@@ -23,7 +23,7 @@ import jax
 import numpy as np
 import optax
 
-from asyncjax.checks import instance, real, whole
+from asyncjax.checks import real, whole
 from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
 from asyncjax.live.measured import Timing
@@ -141,7 +141,6 @@ def train(
         >>> run.trace.n_workers, bool(run.records.loss[-1] < run.records.loss[0])
         (2, True)
     """
-    instance("workers", workers, (Engine, VirtualEngine), "an engine, such as live.processes(8)")
     n, rule = workers.n_workers, _rule(rule, collect)
     short = {"progress": progress, "checkpoint": checkpoint}
     execution = arguments.execution_of(execution, knows=("on_record",), **short)
@@ -191,7 +190,6 @@ def _rule(rule: Rule | None, collect: Collection | None) -> Rule:
     """The rule that was given, in its long form or its short one."""
     if rule is None:
         return Rule() if collect is None else Rule(collect=collect)
-    instance("rule", rule, Rule, "a traces.Rule")
     if collect is not None:
         raise ValueError(f"collect must be None where a rule is given, got '{collect.name}'")
     return rule

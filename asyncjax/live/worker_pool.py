@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from asyncjax.checks import flag, instance
+from asyncjax.checks import flag
 from asyncjax.clocks import Clock
 from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
@@ -385,6 +385,5 @@ def virtual(
         >>> live.virtual(clocks.constant([1.0, 2.0])).n_workers
         2
     """
-    instance("clock", clock, Clock, "a Clock, as its factories make it")
     check_key(key, "clock" if clock.is_random else None)
     return VirtualEngine(clock, key, flag("interruptible", interruptible))

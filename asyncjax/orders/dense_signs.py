@@ -31,8 +31,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal
 
-from asyncjax.checks import function_of, shown, whole
-from asyncjax.orders.arguments import check_rows, check_tree, loss_count, widened_sum
+from asyncjax.checks import whole
 from asyncjax.orders.kernels import as_pairs, gram_signs
 
 PyTree = Any
@@ -109,24 +108,13 @@ def dense_signs(
         >>> signs, mean, _ = dense_signs(model, params, inputs, loss_of_scores, zeros)
         >>> signs[:2].tolist(), mean["layers_0"]["kernel"].shape
         ([1, -1], (2, 3))
-
-    Reference:
-        Cooper et al. 2023, arXiv 2302.00845; its signs from activations are this library's.
     """
-    if not isinstance(apply, nn.Module):
-        function_of("apply", apply, "layers", "inputs")
-        _check_pairs(params)
-    function_of("loss_of_scores", loss_of_scores, "scores")
-    check_rows("inputs", inputs)
-    running_sum = widened_sum(params, running_sum)
+    running_sum = widened(running_sum, params)
 
     def losses(params: PyTree, inputs: PyTree) -> jax.Array:
         if isinstance(apply, nn.Module):
             return loss_of_scores(jnp.asarray(apply.apply({"params": params}, inputs)))
-        scores = apply(dense_layers(params), inputs)
-        if scores is None:
-            raise TypeError("apply must return scores, an array with a row an example, got None")
-        return loss_of_scores(scores)
+        return loss_of_scores(apply(dense_layers(params), inputs))
 
     traced, values = jax.make_jaxpr(losses, return_shape=True)(params, inputs)
     count = loss_count("loss_of_scores", values)
@@ -164,31 +152,37 @@ def dense_layers(params: Sequence[tuple[jax.Array, jax.Array | None]]) -> list[L
     def layer(kernel: jax.Array, bias: jax.Array | None) -> Layer:
         return lambda values: values @ kernel if bias is None else values @ kernel + bias
 
-    _check_pairs(params)
     return [layer(kernel, bias) for kernel, bias in params]
 
 
-def _check_pairs(params: Any) -> None:
-    """Refuses what is no list of kernels and biases."""
-    fits = isinstance(params, list | tuple) and all(
-        isinstance(layer, list | tuple) and len(layer) == 2 for layer in params
+def widened(running_sum: PyTree, params: PyTree) -> PyTree:
+    """Returns the running sum in float32 or wider; it must have the shapes of the parameters."""
+    check_shapes(running_sum, params, "params")
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf).astype(jnp.promote_types(leaf.dtype, jnp.float32)),
+        running_sum,
     )
-    if not fits or not params:
-        got = jax.tree.structure(params) if jax.tree.leaves(params) else params
-        raise TypeError(
-            "params of a function of layers must be a list of (kernel, bias or None), got"
-            f" {shown(got)}"
-        )
-    check_tree("params", params)
-    for index, (kernel, bias) in enumerate(params):
-        if kernel is None or jnp.ndim(kernel) != 2:
-            shape = None if kernel is None else jnp.shape(kernel)
-            raise ValueError(f"params[{index}][0] must be a kernel [in, out], got {shape}")
-        if bias is not None and jnp.shape(bias) != jnp.shape(kernel)[1:]:
+
+
+def check_shapes(running_sum: PyTree, like: PyTree, words: str) -> None:
+    """Refuses a running sum whose leaves have other shapes than those of `like`."""
+    leaves = jax.tree_util.tree_leaves_with_path(running_sum)
+    for (path, leaf), other in zip(leaves, jax.tree.leaves(like), strict=True):
+        if jnp.shape(leaf) != jnp.shape(other):
             raise ValueError(
-                f"params[{index}][1] must be a bias of shape {jnp.shape(kernel)[1:]}, got"
-                f" {jnp.shape(bias)}"
+                f"running_sum{jax.tree_util.keystr(path)} must have the shape of that of {words},"
+                f" {jnp.shape(other)}, got {jnp.shape(leaf)}"
             )
+
+
+def loss_count(name: str, losses: jax.Array) -> int:
+    """Returns the number 2K of losses that the function `name` makes."""
+    if losses.ndim != 1 or losses.size % 2 or not losses.size:
+        raise ValueError(
+            f"{name} must return a vector of an even number of losses, pairs of one batch, got"
+            f" shape {losses.shape}"
+        )
+    return losses.size
 
 
 def dense_form(

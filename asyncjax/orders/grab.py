@@ -74,7 +74,7 @@ def grab(n: int, dim: int) -> Order:
         zeros = (jnp.zeros(dim, float) for _ in range(3))
         return GrabState(random_order(key, n), jnp.zeros(n, jnp.int8), *zeros)
 
-    return gradient_order(GrabState, init, _observe, _end_epoch, n=n, dim=dim)
+    return gradient_order(init, _observe, _end_epoch, n=n, dim=dim)
 
 
 @jax.jit
@@ -180,7 +180,7 @@ def recursive(n: int, dim: int, depth: int = 3) -> Order:
         )
 
     observe, end_epoch = partial(_observe_tree, depth=depth), partial(_end_tree, depth=depth)
-    return gradient_order(RecursiveState, init, observe, end_epoch, n=n, dim=dim)
+    return gradient_order(init, observe, end_epoch, n=n, dim=dim)
 
 
 def _descend(running_sums: jax.Array, vector: jax.Array, depth: int) -> tuple[jax.Array, jax.Array]:

@@ -28,14 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import whole
-from asyncjax.orders.arguments import (
-    array,
-    check_distinct,
-    check_finite,
-    check_signs,
-    check_vectors,
-)
+from asyncjax.checks import whole, within
 
 
 def balance_signs(
@@ -93,6 +86,11 @@ def pair_signs(
     return as_pairs(signs), running_sum
 
 
+def copied(value: Any) -> jax.Array:
+    """An array of JAX, which shares no memory with one of NumPy."""
+    return value if isinstance(value, jax.Array) else jnp.array(value)
+
+
 def add_signed(running_sum: jax.Array, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Adds or subtracts one vector: the sign rule itself.
 
@@ -148,14 +146,13 @@ def _balance(
     vectors: jax.typing.ArrayLike, running_sum: jax.typing.ArrayLike, block: int, name: str
 ) -> tuple[jax.Array, jax.Array]:
     block = whole("block", block)
-    vectors = check_vectors(name, vectors)
-    running_sum = array("running_sum", running_sum)
-    if running_sum.shape != vectors.shape[1:]:
+    vectors = copied(within(name, vectors))
+    running_sum = copied(within("running_sum", running_sum))
+    if vectors.ndim != 2 or running_sum.shape != vectors.shape[1:]:
         raise ValueError(
-            f"running_sum must have shape [d] = ({vectors.shape[1]},), as {name} have, got"
+            f"{name} must have shape [K, d] and running_sum [d], got {vectors.shape} and"
             f" {running_sum.shape}"
         )
-    check_finite("running_sum", running_sum)
     dtype = jnp.promote_types(vectors.dtype, jnp.promote_types(running_sum.dtype, jnp.float32))
     vectors, running_sum = vectors.astype(dtype), running_sum.astype(dtype)
     if block == 1:
@@ -208,15 +205,16 @@ def reorder(order: jax.typing.ArrayLike, signs: jax.typing.ArrayLike) -> jax.Arr
         >>> reorder(jnp.array([4, 3, 2, 1, 0]), jnp.array([-1, 1, 0, -1, 1])).tolist()
         [3, 0, 2, 1, 4]
     """
-    order, signs = array("order", order, integers=True), array("signs", signs)
-    if order.ndim != 1 or signs.shape != order.shape:
+    if np.ndim(order) != 1 or np.shape(signs) != np.shape(order):
         raise ValueError(
-            f"order and signs must be vectors of one length, got {order.shape} and {signs.shape}"
+            "order and signs must be vectors of one length, got"
+            f" {np.shape(order)} and {np.shape(signs)}"
         )
     if not isinstance(order, Tracer):
-        check_distinct("order", np.asarray(order), len(order))
+        _check_distinct(np.asarray(order), np.size(order))
     check_signs(signs)
-    return reorder_shard(order, signs, jnp.asarray(order.shape[0], jnp.int32))
+    count = jnp.asarray(np.size(order), jnp.int32)
+    return reorder_shard(copied(order), copied(signs), count)
 
 
 @jax.jit
@@ -265,21 +263,33 @@ def prefix_norms(vectors: jax.typing.ArrayLike, order: jax.typing.ArrayLike) -> 
         >>> float(prefix_norms(vectors, jnp.array([0, 2, 1, 3])).l2)
         1.0
     """
-    vectors, order = array("vectors", vectors), array("order", order, integers=True)
-    if vectors.ndim not in (2, 3) or order.shape != vectors.shape[:-1]:
+    vectors = copied(vectors)
+    if vectors.ndim not in (2, 3) or np.shape(order) != vectors.shape[:-1]:
         raise ValueError(
             "vectors and order must have shapes [n, d] and [n], or [m, n, d] and [m, n], got "
-            f"{vectors.shape} and {order.shape}"
+            f"{vectors.shape} and {np.shape(order)}"
         )
-    if 0 in vectors.shape:
-        raise ValueError(f"vectors must have at least one entry, got shape {vectors.shape}")
-    vectors = vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32))
+    if not isinstance(order, Tracer):
+        for row in np.atleast_2d(order):
+            _check_distinct(row[row >= 0], len(row))
+    order = copied(order)
     if order.ndim == 1:
         vectors, order = vectors[None], order[None]
-    if not isinstance(order, Tracer):
-        for row in np.asarray(order):
-            check_distinct("order", row[row >= 0], len(row))
-    return _norms(vectors, order)
+    return _norms(vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32)), order)
+
+
+def check_signs(signs: Any) -> None:
+    """Refuses signs that are known and none."""
+    if not isinstance(signs, Tracer) and (wrong := ~np.isin(signs, (-1, 0, 1))).any():
+        raise ValueError(f"signs must be -1, 0 or +1, got {np.asarray(signs)[wrong][0]}")
+
+
+def _check_distinct(visited: np.ndarray, n: int) -> None:
+    """Refuses visits int[k] that are none of n examples, or that come twice."""
+    for got in visited[(visited < 0) | (visited >= n)]:
+        raise ValueError(f"order must have each of 0 .. {n - 1} once, got {got}")
+    for got in np.flatnonzero(np.bincount(visited, minlength=n) > 1):
+        raise ValueError(f"order must have each of 0 .. {n - 1} once, got {got} twice")
 
 
 @jax.jit

@@ -116,11 +116,6 @@ def pair_balanced(n: int, dim: int) -> Order:
         An `Order`; it keeps 2 vectors of length d, in float32 (float64 where JAX runs in double
         precision). The first order is random.
 
-    Note:
-        A traced gradient with NaN or infinity makes the running sum in `state.balance` so, and all
-        pairs that follow it in the epoch get -1 for their first example. The order stays a
-        permutation, and the next epoch begins with a running sum of 0.
-
     Example:
         >>> order = pair_balanced(4, 1)
         >>> state = order.init(jax.random.key(0))
@@ -143,7 +138,7 @@ def pair_order(rule: PairRule, n: int, dim: int) -> Order:
         return start(random_order(order_key, n), balance, dim)
 
     observe, end_epoch = partial(_observe_one, rule), partial(_end_one, rule)
-    return gradient_order(PairState, init, observe, end_epoch, n=n, dim=dim)
+    return gradient_order(init, observe, end_epoch, n=n, dim=dim)
 
 
 def start(order: jax.Array, balance: Any, dim: int) -> PairState:
@@ -498,10 +493,6 @@ def independent(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
         >>> state = order.observe(state, jnp.arange(4), jnp.ones((2, 4, 1)))
         >>> order.permutation(order.end_epoch(state)).shape
         (2, 4)
-
-    Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845.
     """
     return worker_pairs(GREEDY, n_workers, n, dim, own_balance=True)
 
@@ -517,7 +508,6 @@ def worker_pairs(
         return start(random_orders(key, counts), jnp.zeros(shape, float), dim)
 
     return gradient_order(
-        PairState,
         init,
         partial(_observe, rule, counts, own_balance),
         partial(_end_epoch, rule, counts),

@@ -31,25 +31,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import flag, function_of, shown, whole, within
-from asyncjax.orders.arguments import (
-    array,
-    check_finite,
-    check_like,
-    check_positions,
-    check_rows,
-    check_signs,
-    check_state,
-    check_tree,
-    loss_count,
-    widened_sum,
-)
-from asyncjax.orders.dense_signs import decided, dense_form
-from asyncjax.orders.gradient_order import gradient_order
-from asyncjax.orders.kernels import as_pairs, as_signs, reorder_shard
+from asyncjax.checks import whole, within
+from asyncjax.orders.dense_signs import check_shapes, decided, dense_form, loss_count, widened
+from asyncjax.orders.gradient_order import gradient_order, read_positions
+from asyncjax.orders.kernels import as_pairs, as_signs, check_signs, copied, reorder_shard
 from asyncjax.orders.order import Order
 from asyncjax.orders.shards import LARGEST, random_order, random_orders
 
@@ -142,13 +129,15 @@ def directional_signs(
         >>> signs, mean, running_sum = directional_signs(losses, jnp.ones(1), jnp.ones(1))
         >>> signs.tolist(), mean.tolist(), running_sum.tolist()
         ([-1, 1, 1, -1], [1.0], [-1.0])
-
-    Reference:
-        The pair rule: Cooper et al. 2023, arXiv 2302.00845. Projections are this library's.
     """
-    rank_one, forward_mode = flag("rank_one", rank_one), flag("forward_mode", forward_mode)
-    running_sum = widened_sum(params, running_sum)
-    n_losses = _check_losses(losses, params, examples)
+    running_sum = widened(running_sum, params)
+    given = (params,) if examples is None else (params, examples)
+    n_losses = loss_count("losses", jax.eval_shape(losses, *given))
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(examples)]
+    if any(shape[:1] != (n_losses,) for shape in shapes):
+        raise ValueError(
+            f"examples must have a leading axis of the {n_losses} losses, got shapes {shapes}"
+        )
     block = n_losses // 2
     if pairs_per_block is ... and examples is not None:
         dense = dense_form(losses, params, examples)
@@ -157,15 +146,15 @@ def directional_signs(
     if pairs_per_block is not None:
         pairs = _PAIRS if pairs_per_block is ... else whole("pairs_per_block", pairs_per_block)
         block = min(block, pairs)
-    if examples is None:
-        signs, total, running_sum = _whole(
-            losses, params, running_sum, n_losses, block, rank_one, forward_mode
-        )
+    block_signs = partial(_block, rank_one=rank_one, forward_mode=forward_mode)
+    if examples is not None:
+        result = _split(losses, params, running_sum, examples, block, block_signs)
+    elif 2 * block == n_losses:
+        result = block_signs(losses, params, running_sum)
     else:
-        block_signs = partial(_block, rank_one=rank_one, forward_mode=forward_mode)
-        signs, total, running_sum = _split(
-            losses, params, running_sum, examples, block, block_signs
-        )
+        values, passes = passes_of(losses, params, forward_mode)
+        result = _whole(values, passes, running_sum, block, rank_one)
+    signs, total, running_sum = result
     mean = jax.tree.map(lambda leaf, like: (leaf / n_losses).astype(like.dtype), total, params)
     return signs, mean, running_sum
 
@@ -192,14 +181,12 @@ def projected_signs(
         >>> projected_signs(jnp.array([3.0, 0.0, 3.0, 0.0]), 2.0, rank_one=False).tolist()
         [-1, 1, -1, 1]
     """
-    rank_one, projections = flag("rank_one", rank_one), array("projections", projections)
+    projections = copied(within("projections", projections))
     if projections.ndim != 1 or projections.shape[0] % 2:
         raise ValueError(
             f"projections must be a vector of even length 2K, got shape {projections.shape}"
         )
-    check_finite("projections", projections)
-    if np.ndim(within("squared_norm", squared_norm, least=0)):
-        raise ValueError(f"squared_norm must be one number, got {shown(squared_norm)}")
+    within("squared_norm", squared_norm, least=0)
     projections = projections.astype(jnp.promote_types(projections.dtype, jnp.float32))
     signs = along_running_sum(projections[0::2] - projections[1::2], squared_norm, rank_one)
     return as_pairs(signs)
@@ -214,7 +201,7 @@ def along_running_sum(
     """
     if not rank_one or inner.shape[0] < 2:
         return as_signs(inner <= 0)
-    norm = jnp.asarray(squared_norm).astype(inner.dtype)
+    norm = jnp.asarray(squared_norm).astype(inner.dtype).reshape(())
     share = jnp.where(norm > 0, inner / jnp.where(norm > 0, norm, 1), 0)
 
     def decide(left: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -233,18 +220,6 @@ def squared_norm(tree: PyTree) -> jax.Array:
     Returns float[].
     """
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda leaf: jnp.sum(leaf * leaf), tree))
-
-
-def _check_losses(losses: Losses, params: PyTree, examples: PyTree | None) -> int:
-    """Returns the number of losses, 2K."""
-    given = (params,) if examples is None else (params, examples)
-    reason = " where examples is None" if examples is None else ""
-    function_of("losses", losses, *("params", "examples")[: len(given)], reason=reason)
-    rows = check_rows("examples", examples) if examples is not None else None
-    count = loss_count("losses", jax.eval_shape(losses, *given))
-    if rows not in (None, count):
-        raise ValueError(f"examples must have a leading axis of the {count} losses, got {rows}")
-    return count
 
 
 def passes_of(losses: Losses, params: PyTree, forward_mode: bool) -> tuple[jax.Array, Passes]:
@@ -298,18 +273,10 @@ def _block(
 
 
 def _whole(
-    losses: Losses,
-    params: PyTree,
-    running_sum: PyTree,
-    n_losses: int,
-    block: int,
-    rank_one: bool,
-    forward_mode: bool,
+    values: jax.Array, passes: Passes, running_sum: PyTree, block: int, rank_one: bool
 ) -> Decided:
     """All blocks of losses that cannot be taken apart: passes over all of them for each."""
-    if 2 * block == n_losses:
-        return _block(losses, params, running_sum, rank_one, forward_mode)
-    values, passes = passes_of(losses, params, forward_mode)
+    n_losses = len(values)
     steps = jnp.arange(n_losses, dtype=jnp.int32)
 
     def step(
@@ -419,15 +386,8 @@ class ProjectedOrder:
     forward_mode: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.order, Order):
-            raise TypeError(f"order must be an Order, got {shown(self.order)}")
-        function_of("direction", self.direction, "state")
-        function_of(
-            "observe_signs", self.observe_signs, "state", "positions", "signs", "running_sum"
-        )
         if self.pairs_per_block is not None:
             whole("pairs_per_block", self.pairs_per_block)
-        flag("forward_mode", self.forward_mode)
 
 
 def pair_balanced_by_projection(
@@ -496,10 +456,6 @@ def coordinated_by_projection(
         >>> state = projected.order.init(jax.random.key(0))
         >>> projected.order.permutation(state).shape, projected.direction(state).shape
         ((2, 4), (3,))
-
-    Reference:
-        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
-        Training", arXiv 2302.00845.
     """
     n, n_workers = whole("n", n, most=LARGEST), whole("n_workers", n_workers)
     return _projected(n, n_workers, like, pairs_per_block, forward_mode)
@@ -526,7 +482,6 @@ def _projected(
     n: int, n_workers: int | None, like: PyTree, pairs_per_block: int | None, forward_mode: bool
 ) -> ProjectedOrder:
     """Makes the order of one worker (None) or of several."""
-    check_tree("like", like, finite=False)
     counts = None if n_workers is None else (n,) * n_workers
     shape = (n,) if n_workers is None else (n_workers, n)
 
@@ -543,12 +498,6 @@ def _projected(
         state: ProjectedState, positions: jax.Array, gradients: jax.Array
     ) -> ProjectedState:
         signs, running_sum = _decide_gradients(state, positions, gradients, n)
-        return observe_signs(state, positions, signs, running_sum)
-
-    def observe_signs(
-        state: ProjectedState, positions: Any, signs: Any, running_sum: PyTree
-    ) -> ProjectedState:
-        check_state(state, ProjectedState, shape)
         return _with_signs(state, positions, signs, running_sum)
 
     def end_epoch(state: ProjectedState) -> ProjectedState:
@@ -557,11 +506,9 @@ def _projected(
         return ProjectedState(following, jnp.zeros_like(state.signs), zeros())
 
     def direction(state: ProjectedState) -> PyTree:
-        check_state(state, ProjectedState, shape)
         return state.running_sum
 
     order = gradient_order(
-        ProjectedState,
         init,
         observe,
         end_epoch,
@@ -570,7 +517,7 @@ def _projected(
         counts=counts,
         needs_gradients=False,
     )
-    return ProjectedOrder(order, direction, observe_signs, pairs_per_block, forward_mode)
+    return ProjectedOrder(order, direction, _with_signs, pairs_per_block, forward_mode)
 
 
 def _with_signs(
@@ -578,14 +525,14 @@ def _with_signs(
 ) -> ProjectedState:
     """The state after some steps whose signs, and the running sum after them, are given."""
     *workers, n = state.order.shape
-    positions, signs = check_positions(positions, n), array("signs", signs)
+    positions, signs = read_positions(positions, n), copied(signs)
     wanted = (*workers, *positions.shape)
     if signs.shape != wanted:
         raise ValueError(
             f"signs must have one entry a step of positions, {wanted}, got {signs.shape}"
         )
     check_signs(signs)
-    check_like("running_sum", running_sum, state.running_sum, "that of init")
+    check_shapes(running_sum, state.running_sum, "that of init")
     step = jnp.where(paired(positions, n), positions, n)
     seen = state.signs.at[..., step].set(signs.astype(jnp.int8), mode="drop")
     total = jax.tree.map(lambda old, new: new.astype(old.dtype), state.running_sum, running_sum)

@@ -16,7 +16,6 @@ epoch, coordinated workers would order no better than independent ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import shown, whole
+from asyncjax.checks import whole
 
 LARGEST = 2**31 - 1  # of int32, in which examples and steps are counted
 
@@ -57,11 +56,12 @@ def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
     """Returns the number of examples of every worker, from one number for all or one for each."""
     n_workers = whole("n_workers", n_workers, most=LARGEST)
     most = LARGEST // n_workers  # pairs are sorted by step and worker
-    if np.ndim(n) == 0 or isinstance(n, Mapping | str):
+    if np.ndim(n) == 0:
         return (whole("n", n, most=most),) * n_workers
-    if np.ndim(n) != 1 or len(n) != n_workers:
-        got = len(n) if np.ndim(n) == 1 else shown(n)
-        raise ValueError(f"n must be one integer or one for each of {n_workers} workers, got {got}")
+    if len(n) != n_workers:
+        raise ValueError(
+            f"n must be one integer or one for each of {n_workers} workers, got {len(n)}"
+        )
     return tuple(whole(f"n[{j}]", count, most=most) for j, count in enumerate(n))
 
 

@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import flag, one_key, whole, within
-from asyncjax.orders.arguments import check_order_shape, check_state, check_vectors
+from asyncjax.checks import one_key, whole, within
+from asyncjax.orders.kernels import copied
 from asyncjax.orders.order import Order
 from asyncjax.orders.shards import LARGEST, check_shards, random_order, random_orders, spread
 
@@ -63,8 +63,7 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
     """Visits the examples of all epochs in one random order.
 
     Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
+        n, n_workers: As in `reshuffled`.
 
     Returns:
         An `Order` that ignores gradients of any size; its state is the order itself.
@@ -76,16 +75,14 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
         True
     """
     draw, sizes = _drawn(n, n_workers)
-    shape = (sizes["n"],) if n_workers is None else (n_workers, sizes["n"])
-    return _same(lambda key: draw(one_key("key", key)), shape, **sizes)
+    return _same(lambda key: draw(one_key("key", key)), **sizes)
 
 
 def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
     """Visits the examples in a random order and in the next epoch in its reverse.
 
     Args:
-        n: Number of examples; with workers, of each one, or m numbers, one a worker.
-        n_workers: Number of workers m; None for one worker without the leading axis.
+        n, n_workers: As in `reshuffled`.
 
     Returns:
         An `Order` that ignores gradients of any size.
@@ -135,7 +132,7 @@ def block_reshuffled(
     Reference:
         Nguyen, Phan, Kalagnanam 2026, "Learning to shuffle", arXiv 2604.00260.
     """
-    block, paired = whole("block", block, most=LARGEST), flag("paired", paired)
+    block = whole("block", block, most=LARGEST)
     draw, sizes = _drawn(n, n_workers, partial(_blocks, block=block))
     return _redrawn(draw, there_and_back=paired, **sizes)
 
@@ -194,26 +191,22 @@ def herded(vectors: jax.typing.ArrayLike) -> Order:
         >>> order.permutation(order.init(jax.random.key(0))).tolist()
         [0, 3, 1, 2]
     """
-    vectors = check_vectors("vectors", vectors)
-    if not vectors.shape[0]:
-        raise ValueError(f"vectors must have at least one row, got shape {vectors.shape}")
-    n = vectors.shape[0]
-    if not isinstance(vectors, Tracer):
-        _check_length(np.asarray(vectors))
-    order = _herd(vectors)
-
-    return _same(lambda key: jnp.array(order, copy=True), (n,), n=n)  # the state may be donated
-
-
-def _check_length(vectors: np.ndarray) -> None:
-    """Refuses vectors whose squares overflow once they are centred."""
-    length = float(np.sqrt(np.sum(np.square(vectors, dtype=np.float64), axis=1)).max())
-    most = float(np.sqrt(np.finfo(vectors.dtype).max)) / 4
-    if not length <= most:
+    vectors = copied(within("vectors", vectors))
+    if vectors.ndim != 2 or not len(vectors):
         raise ValueError(
-            f"vectors must have rows of length at most {most:.3g}, whose squares {vectors.dtype}"
-            f" holds, got {length:.3g}"
+            f"vectors must have shape [n, d] and at least one row, got {vectors.shape}"
         )
+    vectors = vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32))
+    if not isinstance(vectors, Tracer):
+        length = np.linalg.norm(np.asarray(vectors, np.float64), axis=1).max()
+        most = np.sqrt(np.finfo(vectors.dtype).max) / 4
+        if length > most:
+            raise ValueError(
+                f"vectors must have rows of length at most {most:.3g}, whose squares"
+                f" {vectors.dtype} holds once they are centred, got {length:.3g}"
+            )
+    order = _herd(vectors)
+    return _same(lambda key: jnp.array(order, copy=True), n=len(order))  # it may be donated
 
 
 @jax.jit
@@ -246,7 +239,6 @@ def _redrawn(draw: Draw, *, there_and_back: bool = False, **sizes: Any) -> Order
         return ReshuffledState(jax.random.clone(one_key("key", key)), jnp.zeros((), jnp.int32))
 
     def permutation(state: ReshuffledState) -> jax.Array:
-        check_state(state, ReshuffledState)
         if not there_and_back:
             return draw(jax.random.fold_in(state.key, state.epoch))
         order = draw(jax.random.fold_in(state.key, state.epoch // 2))
@@ -256,21 +248,19 @@ def _redrawn(draw: Draw, *, there_and_back: bool = False, **sizes: Any) -> Order
         return state
 
     def end_epoch(state: ReshuffledState) -> ReshuffledState:
-        check_state(state, ReshuffledState)
         return state._replace(epoch=state.epoch + 1)
 
     return Order(init, permutation, observe, end_epoch, needs_gradients=False, **sizes)
 
 
-def _same(init: Draw, shape: tuple[int, ...], **sizes: Any) -> Order:
+def _same(init: Draw, **sizes: Any) -> Order:
     """One order for all epochs, which is the state."""
 
     def same(state: jax.Array) -> jax.Array:
-        check_order_shape(state, shape)
         return state
 
     def observe(state: jax.Array, positions: Any, gradients: Any) -> jax.Array:
-        return same(state)
+        return state
 
     return Order(init, same, observe, same, needs_gradients=False, **sizes)
 

@@ -15,8 +15,7 @@ positions in the shard:
 
 and `without_replacement` to the beginning of a random permutation of :math:`0, \dots, m - 1`.
 
-A rule of your own is any hashable function `(size, capacity, job, key) -> (positions, valid)`; it
-is traced once when a problem is made with it, to check what it returns.
+A rule of your own is any hashable function `(size, capacity, job, key) -> (positions, valid)`.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import checks
-from asyncjax.problems.arrays import as_array
+from asyncjax.problems.arrays import MOST_ROWS
 
 Rows = tuple[jax.Array, jax.Array]  # positions int32[b], valid bool[b]
 _LAST, _PACKED = np.uint32(0xFFFFFFFF), 4096
-_MOST_ROWS = 2**31 - 1  # row numbers are int32
 
 
 class Shards(NamedTuple):
@@ -135,7 +133,7 @@ class WithoutReplacement:
 
 
 def check_batch(batch: Any, shards: Shards) -> None:
-    """Refuses what is no batch rule, and a batch of more rows than the largest shard.
+    """Refuses a batch of more rows than the largest shard.
 
     Example:
         >>> check_batch(cyclic(3), Shards(np.array([[0, 1]]), np.array([2])))
@@ -143,40 +141,11 @@ def check_batch(batch: Any, shards: Shards) -> None:
         ...
         ValueError: batch must take at most 2 rows, those of the largest shard, got Cyclic(size=3)
     """
-    if not callable(batch):
-        raise TypeError(
-            f"batch must be a rule such as whole(), cyclic(16) or uniform(16), got {batch!r}"
-        )
-    try:
-        hash(batch)
-    except TypeError as error:
-        raise TypeError(
-            f"batch must be hashable, so that compilations can be shared, got {batch!r}"
-        ) from error
-    if isinstance(batch, Whole):
-        return
     largest = int(shards.size.max())
-    if not isinstance(batch, Cyclic | Uniform | WithoutReplacement):
-        _check_own(batch, shards.rows.shape[1])
-    elif batch.size > largest:
+    if isinstance(batch, Cyclic | Uniform | WithoutReplacement) and batch.size > largest:
         raise ValueError(
             f"batch must take at most {largest} rows, those of the largest shard, got {batch}"
         )
-
-
-def _check_own(batch: Any, capacity: int) -> None:
-    """Refuses a person's own rule that does not return positions and which of them count."""
-    answer = " -> (positions int[b], valid bool[b])"
-    checks.function_of("batch", batch, "size", "capacity", "job", "key", reason=answer)
-    number, key = jax.ShapeDtypeStruct((), jnp.int32), jax.eval_shape(jax.random.key, 0)
-    result = jax.eval_shape(
-        lambda size, job, key: batch(size, capacity, job, key), number, number, key
-    )
-    parts = result if isinstance(result, tuple) else (result,)
-    kinds = [getattr(getattr(part, "dtype", None), "kind", "") for part in parts]
-    shapes = {getattr(part, "shape", ()) for part in parts}
-    if kinds not in (["i", "b"], ["u", "b"]) or len(shapes) != 1 or len(shapes.pop()) != 1:
-        raise TypeError(f"batch must be a function{answer}, got one that returns {result}")
 
 
 def whole() -> Whole:
@@ -325,12 +294,8 @@ def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = No
     n_workers = _worker_count(labels.size, n_workers)
     if classes_per_worker is None:
         return _padded(np.array_split(np.argsort(labels, kind="stable"), n_workers))
-    held = checks.whole("classes_per_worker", classes_per_worker)
     classes = np.unique(labels)
-    if held > classes.size:
-        raise ValueError(
-            f"classes_per_worker must be at most the {classes.size} distinct labels, got {held}"
-        )
+    held = checks.whole("classes_per_worker", classes_per_worker, most=classes.size)
     if held * n_workers < classes.size:
         raise ValueError(
             f"n_workers times classes_per_worker must be at least the {classes.size} distinct "
@@ -391,12 +356,7 @@ def dirichlet(
     """
     labels = _label_array(labels)
     n_rows, n_workers = labels.size, _worker_count(labels.size, n_workers)
-    minimum = checks.whole("minimum", minimum)
-    if minimum * n_workers > n_rows:
-        raise ValueError(
-            f"minimum must be at most {n_rows // n_workers}, for {n_rows} rows and {n_workers} "
-            f"workers, got {minimum}"
-        )
+    minimum = checks.whole("minimum", minimum, most=n_rows // n_workers)
     concentration = checks.real("concentration", concentration, above=0)
     share_key, row_key = jax.random.split(checks.one_key("key", key))
     classes = np.unique(labels)
@@ -421,41 +381,26 @@ def dirichlet(
 
 def check_shards(shards: Shards, n_rows: int, n_workers: int) -> Shards:
     """Returns the shards as int32 NumPy arrays, all row numbers within the data."""
-    if not (isinstance(shards, tuple) and len(shards) == 2):
-        raise TypeError(f"shards must be Shards(rows, size), got {type(shards).__name__}")
-    rows, size = (np.asarray(as_array(part)) for part in shards)
-    if rows.dtype.kind not in "iu" or size.dtype.kind not in "iu":
-        raise TypeError(f"shards must hold integers, got {rows.dtype} and {size.dtype}")
-    if rows.ndim != 2 or size.shape != rows.shape[:1] or rows.size == 0:
+    rows, size = (np.asarray(part) for part in shards)
+    if rows.ndim != 2 or size.shape != rows.shape[:1] or size.size != n_workers:
         raise ValueError(
-            "shards must hold rows [workers, m_max] and size [workers], not empty, got shapes "
-            f"{rows.shape} and {size.shape}"
+            f"shards must hold {n_workers} workers (n_workers), rows [workers, m_max] and size"
+            f" [workers], got shapes {rows.shape} and {size.shape}"
         )
-    if size.size != n_workers:
-        raise ValueError(f"shards must hold {n_workers} workers (n_workers), got {size.size}")
-    ranges = ("have sizes", size, 1, rows.shape[1]), ("name rows", rows, 0, n_rows - 1)
-    for rule, values, least, most in ranges:
-        low, high = values.min(), values.max()
-        if low < least or high > most:
-            raise ValueError(f"shards must {rule} in {least}..{most}, got {low}..{high}")
+    checks.within("rows of shards", rows, least=0, most=n_rows - 1, integer=True)
+    checks.within("size of shards", size, least=1, most=rows.shape[1], integer=True)
     return Shards(rows.astype(np.int32), size.astype(np.int32))
 
 
 def _worker_count(n_rows: Any, n_workers: Any) -> int:
     """Returns the number of workers, at most one a row."""
-    n_rows = checks.whole("n_rows", n_rows, most=_MOST_ROWS)
-    n_workers = checks.whole("n_workers", n_workers)
-    if n_workers > n_rows:
-        raise ValueError(
-            f"n_workers must be at most the number of rows, {n_rows}, so that every worker has "
-            f"one, got {n_workers}"
-        )
-    return n_workers
+    n_rows = checks.whole("n_rows", n_rows, most=MOST_ROWS)
+    return checks.whole("n_workers", n_workers, most=n_rows)
 
 
 def _label_array(labels: Any) -> np.ndarray:
     """Returns the labels on the host."""
-    array = np.asarray(as_array(labels))
+    array = np.asarray(labels)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"labels must be a 1-D array, not empty, got shape {array.shape}")
     if array.dtype.kind == "f" and np.isnan(array).any():

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import install_line, real, whole, within
-from asyncjax.problems.arrays import as_array
+from asyncjax.checks import extra, real, whole, within
+from asyncjax.problems.arrays import MOST_ROWS
 
 
 class Dataset(NamedTuple):
@@ -42,13 +42,7 @@ def digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     """
     test_share = real("test_share", test_share, above=0, below=1)
     seed = whole("seed", seed, 0)
-    try:
-        import sklearn.datasets
-    except ImportError as error:
-        raise ImportError(
-            f"This data set comes with scikit-learn: {install_line('data')}"
-        ) from error
-    bunch: Any = sklearn.datasets.load_digits()
+    bunch = extra("sklearn.datasets", "data").load_digits()
     features = np.asarray(bunch.data, np.float32) / np.float32(16.0)
     return split_rows(features, bunch.target, test_share, seed)
 
@@ -94,10 +88,7 @@ def windows(tokens: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
         ([[5, 6], [7, 8]], [[6, 7], [8, 9]])
     """
     length = whole("length", length)
-    tokens = np.asarray(as_array(tokens))
-    if not np.issubdtype(tokens.dtype, np.integer):
-        raise TypeError(f"tokens must be integers, got dtype {tokens.dtype}")
-    within("tokens", tokens, least=0, most=2**31 - 1, integer=True)
+    tokens = np.asarray(within("tokens", tokens, least=0, most=MOST_ROWS, integer=True))
     if tokens.ndim != 1 or tokens.size <= length:
         raise ValueError(
             f"tokens must be a stream of at least length + 1 = {length + 1}, "

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import flag, function, instance, whole, within
+from asyncjax.checks import real, whole, within
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import in_front
@@ -183,24 +183,22 @@ def local_steps(
         2106.06639); Douillard et al., DiLoCo, 2023 (arXiv 2311.08105), and Liu et al., 2024 (arXiv
         2401.09135), whose workers keep their AdamW from job to job.
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     if problem.worker_state_of is not None:
         raise ValueError("problem must be one whose workers keep no state: they have local steps")
-    keep_state = flag("keep_state", keep_state)
     counts, n_steps, problem = _counts(problem, n_steps)
+    if (step_size is None) == (optimizer is None):
+        raise ValueError(
+            "step_size must be given where there is no optimizer, and be None where there is one,"
+            f" got {step_size!r}"
+        )
     if optimizer is None:
-        if step_size is None:
-            raise ValueError("step_size must be given where there is no optimizer, got None")
         if keep_state:
             raise ValueError("keep_state must be False without an optimizer, got True")
-        _check_one_positive("step_size", step_size)
-        size = jnp.asarray(step_size, jnp.result_type(float))
+        size = jnp.asarray(within("step_size", step_size, above=0), jnp.result_type(float))
+        if size.ndim:
+            raise ValueError(f"step_size must be one number, got shape {size.shape}")
         extra = size if counts is None else (size, counts)
         return in_front(problem, extra, _PseudoGradient(problem.gradient_of, n_steps))
-    if step_size is not None:
-        raise ValueError(f"step_size must be None where there is an optimizer, got {step_size!r}")
-    allowed = "an optax transformation, such as optax.adamw(1e-3)"
-    instance("optimizer", optimizer, optax.GradientTransformation, allowed)
     takes_extras = isinstance(optimizer, optax.GradientTransformationExtraArgs)
     displacement = _Displacement(problem.gradient_of, optimizer, takes_extras, n_steps, keep_state)
     state_of = _FirstState(optimizer) if keep_state else None
@@ -235,17 +233,8 @@ def balanced_steps(times: Any, n_steps: int) -> np.ndarray:
         speeds 1 / t_i; that a worker takes at least one step is added here.
     """
     seconds = np.asarray(within("times", times, above=0), np.float64)
-    if seconds.ndim != 1 or not seconds.size:
-        raise ValueError(f"times must be one number a worker, got shape {seconds.shape}")
     share = whole("n_steps", n_steps) * (seconds.min() / seconds)
     return np.maximum(1, np.floor(share * (1 + 1e-9))).astype(np.int32)  # 1 / 3 of 30 is 10
-
-
-def _check_one_positive(name: str, value: Any) -> None:
-    """Refuses what is no positive number, traced or not."""
-    within(name, value, above=0)
-    if np.ndim(value) != 0:
-        raise ValueError(f"{name} must be one number, got shape {np.shape(value)}")
 
 
 def _counts(problem: Problem, n_steps: Any) -> tuple[jax.Array | None, int | None, Problem]:
@@ -258,7 +247,6 @@ def _counts(problem: Problem, n_steps: Any) -> tuple[jax.Array | None, int | Non
         raise ValueError(
             f"n_steps must be one number or one a worker, {n_workers}, got shape {counts.shape}"
         )
-    counts = [whole("n_steps", count) for count in counts.tolist()]
     return jnp.asarray(counts, jnp.int32), None, replace(problem, n_workers=n_workers)
 
 
@@ -328,14 +316,10 @@ def adversarial(
     Reference:
         Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine learning with adversaries".
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     last = None if problem.n_workers is None else problem.n_workers - 1
-    instance("workers", workers, (list, tuple, range, np.ndarray), "a list of workers' numbers")
     if len(workers):
         within("workers", workers, least=0, most=last, integer=True)
-    _check_one_positive("scale", scale)
-    if attack is None:
-        attack = _Flipped(float(scale))
-    function("attack", attack, "a function of (grads, worker, job, key)")
+    scale = real("scale", scale, above=0)
+    attack = _Flipped(scale) if attack is None else attack
     numbers = jnp.asarray(np.asarray(workers, np.int32))
     return in_front(problem, numbers, _Attacked(problem.gradient_of, attack))

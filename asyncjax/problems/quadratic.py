@@ -79,9 +79,6 @@ def quadratic(curvature: Any, linear: Any, *, start: Any = None, noise: float = 
         >>> loss, grads = problem.gradient(problem.params, 1, 0, jax.random.key(0))
         >>> float(loss), grads.tolist()
         (2.5, [3.0, 3.0])
-
-    Reference:
-        Islamov, Safaryan, Alistarh, AsGrad, arXiv 2310.20452.
     """
     curvature = arrays.matrix("curvature", curvature, "[workers, coordinates]")
     linear = arrays.matrix("linear", linear, "[workers, coordinates]")

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import instance, one_key, whole
+from asyncjax.checks import one_key, whole
 from asyncjax.problems.batches import Shards
 from asyncjax.problems.finite_sum import BatchGradient, Samples, row_weights
 from asyncjax.problems.problem import Problem, PyTree, check_model
@@ -109,16 +109,12 @@ def smoothness(problem: Problem) -> Smoothness:
         ([1.5, 1.5, 4.5], 2.1667)
         >>> round(found.mean, 4), round(found.root_mean_square, 4), round(found.maximum, 4)
         (2.5, 2.8723, 4.5)
-
-    Reference:
-        Delay-adaptive step sizes, arXiv 2202.08550.
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
         return Smoothness(np.abs(curvature).max(1), float(np.abs(curvature.mean(0)).max()))
     data, *curvatures = _linear_parts(problem)
-    factor, shift = map(_largest, curvatures)
+    factor, shift = (float(max(map(abs, bounds))) for bounds in curvatures)
     features, rows, size = (np.asarray(part) for part in (data.features, data.rows, data.size))
     worker = [
         factor * _squared_norm(features[held[:count]].astype(np.float64)) / count + shift
@@ -162,11 +158,7 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
     Note:
         The plain :math:`\|(B^\top B)_{:j}\|` would be no bound for the logistic loss: rows that
         cancel where all count the same no longer do when some scores are large.
-
-    Reference:
-        Delay-adaptive step sizes, arXiv 2202.08550: Async-BCD.
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
     if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
         diagonal = np.abs(curvature.mean(0))
@@ -174,8 +166,8 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
         block = np.array([diagonal[cut].max() for cut in cuts])
         return BlockSmoothness(block, float(block.max()), float(block.max()))
     data, *curvatures = _linear_parts(problem)
-    factor, shift = map(_largest, curvatures)
-    (middle, half), (lift, slack) = map(_middle, curvatures)
+    factor, shift = (float(max(map(abs, bounds))) for bounds in curvatures)
+    (middle, half), (lift, slack) = ((0.5 * (a + b), 0.5 * (b - a)) for a, b in curvatures)
     cuts = _cuts(data.features.shape[1], n_blocks)
     matrix = _weighted_rows(data)
     squared = np.array([_squared_norm(matrix[:, cut]) for cut in cuts])
@@ -220,9 +212,6 @@ def local_smoothness(
         >>> round(problems.local_smoothness(problem, key=jax.random.key(0)), 4)
         4.0
     """
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
-    if problem.objective is None:
-        raise TypeError("problem must have an objective, got one without")
     one_key("key", key)
     n_iterations = whole("n_iterations", n_iterations)
     params = problem.params if params is None else params
@@ -279,16 +268,6 @@ def _squared_norm(matrix: np.ndarray) -> float:
     """Returns the square of the largest singular value, from the smaller Gram matrix."""
     gram = matrix.T @ matrix if matrix.shape[1] <= matrix.shape[0] else matrix @ matrix.T
     return max(float(np.linalg.eigvalsh(gram)[-1]), 0.0)
-
-
-def _largest(bounds: tuple[float, float]) -> float:
-    """Returns the largest absolute value within the bounds."""
-    return float(max(abs(bounds[0]), abs(bounds[1])))
-
-
-def _middle(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Returns the middle of the bounds and half their distance."""
-    return 0.5 * (bounds[0] + bounds[1]), 0.5 * (bounds[1] - bounds[0])
 
 
 def _cuts(size: int, n_blocks: Any) -> list[np.ndarray]:

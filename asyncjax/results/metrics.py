@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from asyncjax.checks import flag, real, whole
-from asyncjax.results.arguments import door, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +37,8 @@ class Series:
     high: ArrayLike  # float[R], upper edge of the band
 
     def __post_init__(self) -> None:
-        door(vars(self))
         fields = ("x", "median", "low", "high")
-        shapes = {field: numbers(field, getattr(self, field)).shape for field in fields}
+        shapes = {field: np.shape(getattr(self, field)) for field in fields}
         if len(shapes["x"]) != 1 or len(set(shapes.values())) != 1:
             raise ValueError(
                 f"series {self.name!r} has shapes {shapes}; all four must be one-dimensional "
@@ -83,20 +81,18 @@ def time_to_target(
         3.0
     """
     goal = real("target", target, finite=False)
-    above, interpolate = flag("above", above), flag("interpolate", interpolate)
-    stays = flag("stays", stays)
     points, curve = _matched(axis, values)
-    curve, goal = (-curve, -goal) if above else (curve, goal)
+    curve, goal = (-curve, -goal) if flag("above", above) else (curve, goal)
     if curve.shape[-1] == 0:
         return np.full(curve.shape[:-1], np.inf)[()]
     recorded = ~np.isnan(points)
     hit = (curve <= goal) & recorded
-    if stays:
+    if flag("stays", stays):
         missed_later = np.logical_or.accumulate((recorded & ~hit)[..., ::-1], axis=-1)[..., ::-1]
         hit &= ~missed_later
     first = hit.argmax(axis=-1)[..., None]
     at = np.take_along_axis(points, first, axis=-1)
-    if interpolate:
+    if flag("interpolate", interpolate):
         before = np.maximum(first - 1, 0)
         start = np.take_along_axis(points, before, axis=-1)
         old = np.take_along_axis(curve, before, axis=-1)
@@ -129,7 +125,7 @@ def median_and_spread(samples: ArrayLike, *, smaller_is_better: bool = True) -> 
         >>> float(spread.median), float(spread.low), float(spread.high)
         (3.0, 2.0, inf)
     """
-    data = numbers("samples", samples)
+    data = np.asarray(samples, np.float64)
     if data.ndim == 0 or data.shape[-1] == 0:
         raise ValueError(f"samples has shape {data.shape}; it must hold at least one sample")
     worst = np.inf if flag("smaller_is_better", smaller_is_better) else -np.inf
@@ -158,11 +154,10 @@ def resample(
         >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [-1.0, 0.0, 1.0, 2.0, 3.0])
         array([[nan,  4.,  2.,  0., nan]])
     """
-    stepwise = flag("stepwise", stepwise)
     points, curves = _matched(axis, values)
     if curves.ndim != 2:
         raise ValueError(f"values has shape {curves.shape}; it must be [seeds, records]")
-    where = numbers("grid", grid)
+    where = np.asarray(grid, np.float64)
     if where.ndim != 1:
         raise ValueError(f"grid has shape {where.shape}; it must be one-dimensional")
     result = np.full((curves.shape[0], where.size), np.nan)
@@ -191,9 +186,8 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
         >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])
         1
     """
-    table = numbers("scores", scores)
-    if table.ndim == 1:
-        table = table[:, None]
+    table = np.asarray(scores, np.float64)
+    table = table[:, None] if table.ndim == 1 else table
     if table.ndim != 2 or table.size == 0:
         raise ValueError(f"scores has shape {table.shape}; it must be [settings, seeds]")
     if not flag("smaller_is_better", smaller_is_better):
@@ -254,20 +248,19 @@ def series_over_seeds(
         >>> curve.median
         array([ 5.,  3., nan])
     """
-    door(locals())
     read = resample(axis, values, grid, stepwise=stepwise)
-    points = np.broadcast_to(numbers("axis", axis), np.shape(values))
+    points = np.broadcast_to(np.asarray(axis, np.float64), np.shape(values))
     covered = ~np.isnan(resample(points, np.zeros(points.shape), grid)).any(axis=0)
     spread = median_and_spread(read.T, smaller_is_better=smaller_is_better)
     low, median, high = (
         np.where(covered, part, np.nan) for part in (spread.low, spread.median, spread.high)
     )
-    return Series(name, numbers("grid", grid), median, low, high)
+    return Series(name, np.asarray(grid, np.float64), median, low, high)
 
 
 def _matched(axis: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Axis and values as float64 of one shape, checked."""
-    curve, points = numbers("values", values), numbers("axis", axis)
+    curve, points = np.asarray(values, np.float64), np.asarray(axis, np.float64)
     if not curve.ndim or points.shape[-1:] != curve.shape[-1:]:
         raise ValueError(
             f"axis has shape {points.shape} and values {curve.shape}; "
@@ -296,7 +289,7 @@ def _quantile(ordered: np.ndarray, share: float) -> Any:
 
 def _read_off(at: np.ndarray, value: np.ndarray, where: np.ndarray, stepwise: bool) -> np.ndarray:
     """One curve on the grid, NaN outside its range."""
-    if not stepwise:
+    if not flag("stepwise", stepwise):
         return np.interp(where, at, value, left=np.nan, right=np.nan)
     last = np.searchsorted(at, where, side="right") - 1
     inside = (last >= 0) & (where <= at[-1])

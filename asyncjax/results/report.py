@@ -22,8 +22,6 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from asyncjax.checks import shown
-from asyncjax.results.arguments import door
 from asyncjax.results.plots.style import png_bytes
 from asyncjax.results.tables import Table, as_html
 from asyncjax.storage import write_atomically
@@ -40,21 +38,10 @@ class Illustration:
     """A figure with the text below it and the text that stands for it."""
 
     figure: Figure | bytes  # a figure of matplotlib, or the bytes of a PNG file
-    caption: str  # the text below it
-    alt: str = ""  # for those who cannot see the picture; empty: the caption
+    caption: str  # the text below it, also for those who cannot see the picture
     # the same for a page narrower than 720 pixels, such as panels below one another; None:
     # `figure` is shown there too
     narrow: Figure | bytes | None = None
-
-    def __post_init__(self) -> None:
-        door(vars(self))
-        for name, picture in (("figure", self.figure), ("narrow", self.narrow or self.figure)):
-            is_png = isinstance(picture, bytes) and picture.startswith(b"\x89PNG")
-            if not is_png and not hasattr(picture, "savefig"):
-                raise TypeError(
-                    f"{name} is of type {type(picture).__name__}; allowed are a matplotlib figure"
-                    " and the bytes of a PNG file"
-                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +53,6 @@ class Section:
     figures: Sequence[Illustration] = ()  # illustrations, below the text
     tables: Sequence[Table] = ()  # tables (`results.Table`), below the figures
     verdict: str = ""  # the answer in words, in larger letters right below the heading; empty: none
-
-    def __post_init__(self) -> None:
-        pictures = (Illustration, "illustrations (report.Illustration)")
-        door(vars(self), figures=pictures, tables=(Table, "tables (results.Table)"))
 
 
 def render(title: str, summary: str, sections: Sequence[Section], *, verdict: str = "") -> str:
@@ -92,7 +75,6 @@ def render(title: str, summary: str, sections: Sequence[Section], *, verdict: st
         >>> "<h1>A &amp; B</h1>" in document, document.count("<p>")
         (True, 3)
     """
-    door(locals(), sections=(Section, "sections (report.Section)"))
     links = "\n".join(
         f'<li><a href="#section-{index}">{html.escape(section.title)}</a></li>'
         for index, section in enumerate(sections, start=1)
@@ -127,7 +109,6 @@ def provenance(command: str, papers: Sequence[str] = ()) -> Section:
         >>> section.text.splitlines()[0], "- Ho et al., 2013" in section.text
         ('Made by: python -m experiments.compare', True)
     """
-    door(locals(), papers=(str, "texts"))
     import jax
 
     from asyncjax import __version__
@@ -162,22 +143,7 @@ def write(path: str | os.PathLike[str], document: str) -> None:
         ...     path.read_text().splitlines()[0]
         '<!DOCTYPE html>'
     """
-    door(locals())
-    check_path(path)
     write_atomically(path, document)
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Refuses a path to which no report can be written; call it before a long run."""
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path must be a text or a path, got {shown(path)}")
-    name = os.fspath(path)
-    if not name:
-        raise ValueError("path must name a file, got ''")
-    if not os.path.isdir(os.path.dirname(name) or "."):
-        raise FileNotFoundError(f"path is {name!r}; its folder does not exist")
-    if os.path.isdir(name):
-        raise IsADirectoryError(f"path must name a file, got the folder {name!r}")
 
 
 def _section(index: int, section: Section) -> str:
@@ -231,15 +197,14 @@ def _figure(illustration: Illustration) -> str:
         for picture in (illustration.figure, illustration.narrow)
         if picture is not None
     )
-    alt = html.escape(illustration.alt or illustration.caption)
+    caption = html.escape(illustration.caption)
     sizes, source, kind = f"--inches: {_inches(wide):.2f}", "", ""
     if narrow:
         sizes += f"; --narrow: {_inches(narrow[0]):.2f}"
         source = f'<source media="(max-width: 45rem)" srcset="{_embedded(narrow[0])}">'
         kind = ' class="both"'
-    picture = f'<img alt="{alt}" style="{sizes}" src="{_embedded(wide)}">'
+    picture = f'<img alt="{caption}" style="{sizes}" src="{_embedded(wide)}">'
     inner = _scroll("Picture", f"<picture{kind}>{source}{picture}</picture>")
-    caption = html.escape(illustration.caption)
     return f"<figure>\n{inner}\n<figcaption>{caption}</figcaption>\n</figure>"
 
 

@@ -38,10 +38,6 @@ class Records(NamedTuple):
     finite: jax.Array  # bool[R], every parameter is finite
     metrics: dict[str, jax.Array]  # float[R] each, by name
 
-    def to_frame(self) -> Any:
-        """The records as a pandas table: see `Run.to_frame`."""
-        return _frame(self)
-
 
 class PolicyRecords(NamedTuple):
     """State after some of the updates of a policy.
@@ -66,10 +62,6 @@ class PolicyRecords(NamedTuple):
     uplinks: jax.Array  # int32[R], answers sent to the server
     broadcasts: jax.Array  # int32[R], models sent to workers
     out_of_range: jax.Array  # int32[R], updates whose k, load or crew could not be as chosen
-
-    def to_frame(self) -> Any:
-        """The records as a pandas table: see `Run.to_frame`."""
-        return _frame(self)
 
 
 class Costs(NamedTuple):
@@ -200,7 +192,16 @@ class Run:
         the rows of one follow those of another, and the columns `run` and `setting` say which
         (`run`, where there is one axis more). Needs the extra `study`, which brings pandas.
         """
-        return self.records.to_frame()
+        pandas = extra("pandas", "study")
+        shape, columns = np.shape(self.records.loss), self.records._asdict() | self.records.metrics
+        axes = len(shape) - 1
+        names = ["run", "setting"][:axes] if axes < 3 else [f"axis {axis}" for axis in range(axes)]
+        table: dict[str, Any] = dict(zip(names, np.indices(shape, dtype=np.int32), strict=False))
+        for name, column in columns.items():  # what is alike for all runs is repeated
+            fits = name != "metrics" and np.shape(column)[-1:] == shape[-1:]
+            if fits and np.ndim(column) <= len(shape):
+                table[name] = np.broadcast_to(np.asarray(column), shape)
+        return pandas.DataFrame({name: column.ravel() for name, column in table.items()})
 
     def raise_if_failed(self) -> Run:
         """Returns the run, or raises if it went wrong.
@@ -270,21 +271,6 @@ class Run:
             f"; the first gradient that is not finite, or its loss, is that of worker {worker},"
             f" job {job}, at version {version}"
         )
-
-
-def _frame(records: Any) -> Any:
-    """Records as a table; columns that are alike for all runs are repeated."""
-    pandas = extra("pandas", "study")
-    shape, columns = np.shape(records.loss), {**records._asdict(), **records.metrics}
-    axes = len(shape) - 1
-    names = ["run", "setting"][:axes] if axes < 3 else [f"axis {axis}" for axis in range(axes)]
-    places = dict(zip(names, np.indices(shape, dtype=np.int32), strict=False))
-    columns = {
-        name: np.broadcast_to(np.asarray(column), shape)
-        for name, column in columns.items()
-        if name != "metrics" and np.shape(column)[-1:] == shape[-1:] and np.ndim(column) <= axes + 1
-    }
-    return pandas.DataFrame({name: part.ravel() for name, part in {**places, **columns}.items()})
 
 
 def _beyond(losses: Any) -> Any:

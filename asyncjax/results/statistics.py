@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special, stats
+from scipy import optimize, stats
 
 from asyncjax import checks
 
@@ -163,8 +163,6 @@ def verdict(conditions: Sequence[Condition]) -> str:
     It *holds* if all of its conditions hold, and holds *in part* if some do. If none does, it does
     *not hold* if at least one is refuted, and is *no significant difference* otherwise.
     """
-    if not conditions:
-        raise ValueError("conditions must be at least one, got none")
     return together([condition.verdict for condition in conditions])
 
 
@@ -246,46 +244,3 @@ def profile(values: Mapping[str, ArrayLike], ratios: ArrayLike) -> dict[str, np.
         beside = np.where(np.isfinite(table), table / best, np.inf)
     within = beside[:, None, :] <= np.asarray(ratios, float)[None, :, None] * (1 + 1e-12)
     return dict(zip(values, within.mean(axis=2), strict=True))
-
-
-def probability_of_improvement(
-    first: ArrayLike, second: ArrayLike, seed: int = 0, level: float = 0.95
-) -> tuple[float, float, float]:
-    """How probable it is that the first is lower on an instance of a scene drawn at random.
-
-    Both, float[n] or float[scenes, n] with inf for never, meet the same instances, so these are
-    compared one by one, a tie counting half; scenes count alike. It says how often, where a ratio
-    says how much. Returns the probability and the ends of its interval; where it is the same on
-    every instance, those of Clopper and Pearson. From Agarwal et al., Deep reinforcement learning
-    at the edge of the statistical precipice, 2021 (there with runs that are not paired).
-    """
-    one, other = np.atleast_2d(first), np.atleast_2d(second)
-    if one.shape != other.shape:
-        raise ValueError(f"first and second must be as many, got {one.shape} and {other.shape}")
-    won = ((one < other) + (one == other) / 2).mean(axis=0)
-    if np.ptp(won) > 0:
-        low, high = interval(won, seed, level, draws_at(level))
-        return float(won.mean()), max(low, 0.0), min(high, 1.0)
-    ends = stats.binomtest(round(won[0] * len(won)), len(won)).proportion_ci(level)
-    return float(won[0]), float(ends.low), float(ends.high)
-
-
-def expected_best(scores: ArrayLike) -> np.ndarray:
-    """The expected best score after 1, 2, ... n trials, from the float[n] that were made.
-
-    The mean of the lowest of k scores over all choices of k among the n: what a search that spent
-    less would have found (Dodge et al., Show your work, 2019; without replacement, which has no
-    bias: Tang et al., Showing your work doesn't always work, 2020). Trials drawn at random
-    say it of others alike; those that a search led to its best make it too good. Infinite as long
-    as all of k may have diverged.
-    """
-    ordered = np.sort(np.asarray(scores, float))
-    count = len(ordered)
-    if not count:
-        raise ValueError("scores must be at least one, got none")
-    trials = np.arange(1, count + 1)
-    # Of the choices of k those whose lowest is the i-th: k - 1 more among the n - i after it.
-    rest = count - trials[None, :]
-    share = special.comb(rest, trials[:, None] - 1) / special.comb(count, trials[:, None])
-    with np.errstate(invalid="ignore"):
-        return np.where(share > 0, share * ordered[None, :], 0.0).sum(axis=1)

@@ -39,7 +39,7 @@ from itertools import islice, takewhile
 from math import inf
 from typing import NamedTuple
 
-from asyncjax.checks import instance, real, whole
+from asyncjax.checks import real, whole
 
 
 class Queue:
@@ -91,11 +91,6 @@ class Rule(NamedTuple):
     admit: Callable[[Queue], bool]
     select: Callable[[Queue], list[int] | None]
     evict: Callable[[Queue], list[int]] | None = None
-
-
-def check_rule(rule: object) -> Rule:
-    """Reads a rule."""
-    return instance("rule", rule, Rule, "a Rule, as rollouts.admission.budget makes it")
 
 
 @dataclass(frozen=True)

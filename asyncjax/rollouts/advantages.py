@@ -20,8 +20,6 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import flag
-
 Advantage = Callable[[jax.Array, jax.Array], jax.Array]  # (rewards[B], prompts[B]) -> float[B]
 _TINY = 1e-6
 
@@ -101,7 +99,7 @@ def group_mean(*, scaled: bool = False) -> Advantage:
         >>> group_mean()(rewards, prompts).tolist()
         [-1.0, 1.0, 0.0, 0.0]
     """
-    return _Compared(in_group=True, leave_out=False, scaled=flag("scaled", scaled))
+    return _Compared(in_group=True, leave_out=False, scaled=scaled)
 
 
 def group_others() -> Advantage:

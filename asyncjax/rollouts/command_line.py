@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from asyncjax import results
-from asyncjax.checks import install_line
+from asyncjax.checks import file_path
 from asyncjax.results import report
 from asyncjax.rollouts import admission
 from asyncjax.rollouts.engine import Engine, trace
@@ -42,7 +42,7 @@ RULES: dict[str, Callable[[float, int], admission.Rule]] = {
 }
 PROGRAM = "python -m asyncjax.rollouts"
 _FILES = ("lengths", "report")  # settings of which a report shows the name, not the folders
-_OPTIONS = {"generator_slots": "slots", "n_steps": "steps", "path": "report", "max_age": "eta"}
+_OPTIONS = {"generator_slots": "slots", "n_steps": "steps", "max_age": "eta"}
 _NAMES = ["output_length", "length", "lengths", "tokens", "output_tokens", "response_length"]
 _HEADINGS = ["steps per 1,000", "generators idle", "trainer idle", "age, mean", "99 %", "longest"]
 _HEADINGS += ["thrown away", "longest tenth heard"]
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
     lengths = read_lengths(settings.lengths, settings.column)
     if settings.report:
-        report.check_path(settings.report)
+        file_path("report", settings.report)
     if settings.training_time is None:
         mean = float(lengths.mean()) * settings.token_time
         settings.training_time = mean * settings.batch / max(settings.slots, 1)
@@ -230,23 +230,16 @@ def _figures(name: str, outcomes: dict[str, Outcome]) -> tuple[str, list[report.
     outcome = outcomes[name]
     if isinstance(outcome, str):
         return "", []
-    try:
-        from asyncjax.results import plots
-    except ImportError:
-        return f"For pictures: {install_line('plots')}", []
     ages = {each: of[0].age for each, of in outcomes.items() if not isinstance(of, str)}
     until = float(outcome[0].step_end[min(12, outcome[0].n_steps - 1)])
-    return "", [
-        report.Illustration(
-            plots.staleness_histogram(ages),
-            "Ages of the samples that were trained, at their training; a gradient here is that of"
-            " a sample.",
-        ),
-        report.Illustration(
-            plots.rollout_timeline(outcome[0], until=until, title=name),
-            "The first steps: a row a slot, a bar a sample, coloured by its age at training.",
-        ),
-    ]
+    try:
+        pictures = (
+            results.plots.staleness_histogram(ages),
+            results.plots.rollout_timeline(outcome[0], until=until, title=name),
+        )
+    except ImportError as error:
+        return f"For pictures {error}", []
+    return "", list(map(report.Illustration, pictures, _CAPTIONS))
 
 
 def _simulated(settings: argparse.Namespace, lengths: np.ndarray) -> report.Section:
@@ -259,6 +252,11 @@ def _simulated(settings: argparse.Namespace, lengths: np.ndarray) -> report.Sect
     return report.Section("What was simulated", text)
 
 
+_CAPTIONS = (
+    "Ages of the samples that were trained, at their training; a gradient here is that of a"
+    " sample.",
+    "The first steps: a row a slot, a bar a sample, coloured by its age at training.",
+)
 _HOW_TO_READ = """Every rule faces the same samples, slots and trainer. Age: versions of the trainer
 since the weights that began a sample. Longest tenth heard: how often the longest tenth of the
 samples is trained, over how often it occurs; 1 is fair."""

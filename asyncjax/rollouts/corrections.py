@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import flag, real
+from asyncjax.checks import real
 
 Array = jax.Array
 # (new[B, T], behaviour[B, T], proximal[B, T], advantage[B], length[B]) -> scalar
@@ -107,8 +107,7 @@ def truncated_importance(cap: float = float("inf"), *, whole_samples: bool = Fal
         >>> float(jax.grad(truncated_importance(1.5))(new, *rest)[0, 0])  # of 2
         -3.0
     """
-    cap = real("cap", cap, above=0.0, finite=False)
-    return _Weighted(cap, flag("whole_samples", whole_samples))
+    return _Weighted(real("cap", cap, above=0.0, finite=False), whole_samples)
 
 
 def ppo_clip(epsilon: float = 0.2, upper: float | None = None) -> Correction:
@@ -156,8 +155,7 @@ def decoupled(
         >>> float(jax.grad(decoupled(0.2, cap=1.5))(new, *rest)[0, 0])
         -1.5
     """
-    cap = real("cap", cap, above=0.0, finite=False)
-    return _Clipped(*_interval(epsilon, upper), cap)
+    return _Clipped(*_interval(epsilon, upper), real("cap", cap, above=0.0, finite=False))
 
 
 def effective_sample_size() -> Correction:

@@ -18,9 +18,9 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag, instance, real, whole, within
+from asyncjax.checks import real, whole, within
 from asyncjax.clocks import Clock
-from asyncjax.rollouts.admission import Queue, Rule, check_rule
+from asyncjax.rollouts.admission import Queue, Rule
 from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 from asyncjax.traces.event_trace import StalledError
 from asyncjax.traces.random_draws import DurationBlocks, check_key, on_host
@@ -66,23 +66,21 @@ class Engine:
     group: int = 1
 
     def __post_init__(self) -> None:
-        def keep(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        keep("generator_slots", whole("generator_slots", self.generator_slots))
-        keep("group", whole("group", self.group))
-        if not callable(self.training_time):
-            keep("training_time", real("training_time", self.training_time, least=0.0))
-        for name in ("transfer_time", "pause", "overhead"):
-            keep(name, real(name, getattr(self, name), least=0.0))
-        keep("in_flight", flag("in_flight", self.in_flight))
+        numbers: dict[str, Any] = {
+            name: whole(name, getattr(self, name)) for name in ("generator_slots", "group")
+        }
+        for name in ("training_time", "transfer_time", "pause", "overhead"):
+            if name != "training_time" or not callable(self.training_time):
+                numbers[name] = real(name, getattr(self, name), least=0.0)
         tokens = np.asarray(within("token_time", self.token_time, above=0.0), np.float64)
         if tokens.shape not in ((), (self.generator_slots,)):
             raise ValueError(
                 f"token_time must be one number or one a slot, {self.generator_slots}, got shape"
                 f" {tokens.shape}"
             )
-        keep("token_time", tuple(tokens.tolist()) if tokens.shape else float(tokens))
+        numbers["token_time"] = tuple(tokens.tolist()) if tokens.shape else float(tokens)
+        for name, value in numbers.items():
+            object.__setattr__(self, name, value)
 
     def step_time(self, tokens: float) -> float:
         """How long a step takes whose batch has so many tokens, time units."""
@@ -133,17 +131,10 @@ def trace(
         >>> trace.n_steps, trace.members.shape, bool(trace.age.max() >= 2)
         (50, (50, 8), True)
     """
-    batch, n_steps = sizes_of(engine, rule, batch, n_steps)
+    batch, n_steps = whole("batch", batch), whole("n_steps", n_steps)
     draw = _lengths(lengths, key, engine.overhead)
     each = chain.from_iterable(draw(block).tolist() for block in count())
     return GenerationLoop(engine, rule, batch, n_steps, lambda sample, loop: next(each)).run()
-
-
-def sizes_of(engine: Engine, rule: Rule, batch: int, n_steps: int) -> tuple[int, int]:
-    """The batch and the steps of a run; refuses what is no engine or no rule."""
-    instance("engine", engine, Engine, "an Engine, such as rollouts.Engine(64, 10.0)")
-    check_rule(rule)
-    return whole("batch", batch), whole("n_steps", n_steps)
 
 
 def _lengths(

@@ -10,24 +10,23 @@ not depend on who is drawn beside it, or when.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from asyncjax.checks import function_of, instance, whole
+from asyncjax.checks import whole
 from asyncjax.rollouts.advantages import Advantage, leave_one_out
 from asyncjax.rollouts.corrections import Correction, effective_sample_size, none
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
-from asyncjax.simulation.arguments import check_optimizer, check_update
+from asyncjax.simulation.arguments import check_update
 from asyncjax.simulation.rows import read
 
 Server = tuple[Any, Any]  # params, and the optimizer's state
 _PROMPT, _SAMPLE, _STEP = range(3)
-_CORRECTED = ("new", "behaviour", "proximal", "advantage", "length")
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ class Learner:
         correction: The loss of a batch, `(new[B, T], behaviour[B, T], proximal[B, T],
             advantage[B], length[B]) -> scalar`, from log-probabilities of the tokens under the
             policy that is differentiated, under the versions that drew them, and under the policy
-            as the step found it: one of `rollouts.corrections`. None: `corrections.none()`.
+            as the step found it: one of `rollouts.corrections`.
         advantage: `(rewards[B], prompts[B]) -> float[B]` of a whole batch: one of
-            `rollouts.advantages`. None: `advantages.leave_one_out()`.
+            `rollouts.advantages`.
         step_scale: Factor of what the optimizer made, a function like a correction:
             `corrections.effective_sample_size()`. None: 1.
         epochs: How often a step goes over its batch.
@@ -61,27 +60,17 @@ class Learner:
 
     optimizer: optax.GradientTransformation
     _: KW_ONLY
-    correction: Correction | None = None
-    advantage: Advantage | None = None
+    correction: Correction = field(default_factory=none)
+    advantage: Advantage = field(default_factory=leave_one_out)
     step_scale: Correction | None = None
     epochs: int = 1
     minibatches: int = 1
     width: int | None = None
 
     def __post_init__(self) -> None:
-        def keep(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        check_optimizer("optimizer", self.optimizer)
-        keep("correction", none() if self.correction is None else self.correction)
-        keep("advantage", leave_one_out() if self.advantage is None else self.advantage)
-        for name in ("correction", "step_scale"):
-            if getattr(self, name) is not None:
-                function_of(name, getattr(self, name), *_CORRECTED)
-        function_of("advantage", self.advantage, "rewards", "prompts")
-        keep("epochs", whole("epochs", self.epochs))
-        keep("minibatches", whole("minibatches", self.minibatches))
-        keep("width", None if self.width is None else whole("width", self.width))
+        for name in ("epochs", "minibatches", "width"):
+            if name != "width" or self.width is not None:
+                whole(name, getattr(self, name))
 
     @property
     def passes(self) -> int:
@@ -89,29 +78,18 @@ class Learner:
         return self.epochs * self.minibatches
 
 
-def learner_of(
-    learner: Any, width: int | None, problem: RolloutProblem, batch: int, opt_state: Any
-) -> tuple[Learner, int | None]:
+def learner_of(learner: Any, problem: RolloutProblem, batch: int) -> tuple[Learner, int | None]:
     """The learner of a run, also of an optimizer alone, and apart from it the width.
 
     So runs of two widths share what is compiled for a step. Refuses what no step can be made with.
     """
-    words = "a RolloutProblem, such as rollouts.contextual_bandit makes"
-    instance("problem", problem, RolloutProblem, words)
-    if not isinstance(learner, Learner):
-        check_optimizer("learner", learner)
-        learner = Learner(learner)
-    if width is not None and learner.width is not None:
-        raise ValueError(
-            f"width must be None where the learner has one ({learner.width}), got {width!r}"
-        )
-    width = learner.width if width is None else whole("width", width)
-    check_update(learner.optimizer, problem.params, opt_state=opt_state)
+    learner = learner if isinstance(learner, Learner) else Learner(learner)
+    check_update(learner.optimizer, problem.params)
     if batch % learner.minibatches:
         raise ValueError(
             f"minibatches must divide the batch of {batch} samples, got {learner.minibatches}"
         )
-    return replace(learner, width=None), width
+    return replace(learner, width=None), learner.width
 
 
 class Lanes(NamedTuple):
@@ -166,7 +144,7 @@ def improve(
     numbers = step.members // step.group
     prompts = jax.vmap(lambda number: problem.prompt(_folded(key, _PROMPT, number)))(numbers)
     rewards = jax.vmap(problem.reward)(prompts, rows.tokens, rows.length)
-    advantage = cast(Any, learner.advantage)(rewards, numbers)
+    advantage = learner.advantage(rewards, numbers)
     batch = prompts, rows, advantage
     extras = {"delay": step.delay, "time": step.time, "key": _folded(key, _STEP, step.number)}
     if learner.passes == 1:
@@ -200,7 +178,7 @@ def _update(
 
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         new = _log_probs(problem, params, batch)
-        return cast(Any, learner.correction)(new, *others(new)), new
+        return learner.correction(new, *others(new)), new
 
     grads, new = jax.grad(loss, has_aux=True)(params)
     optimizer = optax.with_extra_args_support(learner.optimizer)

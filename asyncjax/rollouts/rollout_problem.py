@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import instance, one_key, shown, whole, within
+from asyncjax.checks import whole, within
 from asyncjax.problems import arrays
 from asyncjax.problems.problem import PyTree, check_model
 
@@ -111,7 +111,7 @@ class RolloutProblem:
 
     def prompt(self, key: jax.Array) -> PyTree:
         """Draws a prompt with a typed key; its shapes are the same for every key."""
-        return self.prompt_of(self.data, one_key("key", key))
+        return self.prompt_of(self.data, key)
 
     def empty_draft(self) -> Draft:
         """Returns a sample without tokens; log-probabilities are of the policy's type."""
@@ -126,12 +126,9 @@ class RolloutProblem:
         scalars of 0..T; `key` is the sample's, the same for all its pieces.
         """
         check_model(params, self.params)
-        self._check_prompt(prompt)
-        instance("draft", draft, Draft, "a Draft, as empty_draft makes it")
         self._tokens(draft.tokens)
-        self._check_place("begin", begin)
-        self._check_place("end", end)
-        one_key("key", key)
+        within("begin", begin, least=0, most=self.max_length, integer=True)
+        within("end", end, least=0, most=self.max_length, integer=True)
         return self.extend_of(self.data, params, prompt, draft, begin, end, key)
 
     def sample(self, params: PyTree, prompt: PyTree, key: jax.Array) -> Draft:
@@ -145,14 +142,12 @@ class RolloutProblem:
         Differentiable in `params`.
         """
         check_model(params, self.params)
-        self._check_prompt(prompt)
-        self._check_place("length", length)
+        within("length", length, least=0, most=self.max_length, integer=True)
         return self.log_probs_of(self.data, params, prompt, self._tokens(tokens), length)
 
     def reward(self, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
         """Returns what a sample is worth, a scalar, higher is better; as in `log_probs`."""
-        self._check_prompt(prompt)
-        self._check_place("length", length)
+        within("length", length, least=0, most=self.max_length, integer=True)
         return self.reward_of(self.data, prompt, self._tokens(tokens), length)
 
     @property
@@ -172,20 +167,6 @@ class RolloutProblem:
         check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
 
-    def _check_prompt(self, prompt: PyTree) -> None:
-        """Refuses what is no prompt by its tree and shapes; nothing is computed."""
-        like = jax.eval_shape(self.prompt_of, self.data, jax.eval_shape(jax.random.key, 0))
-        if _form(prompt) != _form(like):
-            raise ValueError(
-                f"prompt must be what problem.prompt(key) returns, {like}, got {shown(prompt)}"
-            )
-
-    def _check_place(self, name: str, value: Any) -> None:
-        """Refuses what is no int32 scalar of 0..T."""
-        within(name, value, least=0, most=self.max_length, integer=True)
-        if jnp.ndim(value) != 0:
-            raise ValueError(f"{name} must be a scalar, got shape {jnp.shape(value)}")
-
     def _tokens(self, tokens: Any) -> jax.Array:
         """Returns the tokens of one sample; refuses another shape."""
         tokens = arrays.integers("tokens", tokens)
@@ -194,12 +175,6 @@ class RolloutProblem:
                 f"tokens must have shape ({self.max_length},), one sample's, got {tokens.shape}"
             )
         return tokens
-
-
-def _form(tree: PyTree) -> tuple[Any, list[Any]]:
-    """Returns the structure, and the shapes of all leaves; of a leaf that is no array, its type."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [getattr(leaf, "shape", type(leaf)) for leaf in leaves]
 
 
 def _objective(of: tuple[Any, Any, Any], data: PyTree, params: PyTree) -> jax.Array:

@@ -27,11 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import flag, instance, one_key, whole
+from asyncjax.checks import one_key, whole
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Array, Run, Source
 from asyncjax.rollouts.admission import Rule
-from asyncjax.rollouts.engine import Engine, GenerationLoop, sizes_of
+from asyncjax.rollouts.engine import Engine, GenerationLoop
 from asyncjax.rollouts.learner import Lanes, Learner, Step, StepFigures, draw, improve, learner_of
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
 from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
@@ -87,8 +87,6 @@ def replay(
     *,
     key: jax.Array,
     record_every: int | None = None,
-    waves: bool = True,
-    width: int | None = None,
     opt_state: Any = None,
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -113,8 +111,6 @@ def replay(
         key: Typed key.
         record_every: Record every so many versions, and the last; None: at most 25 records, evenly,
             the last among them.
-        waves: False: samples are drawn one at a time, to the same result up to rounding.
-        width: Short form of the learner's.
         opt_state: State that the optimizer begins with; None: `optimizer.init(params)`.
         execution: How the run is watched; its `mesh`, `specs`, `memory_limit` and `on_record` must
             be None.
@@ -143,9 +139,8 @@ def replay(
     _check_trace(trace)
     execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
     key = one_key("key", key)
-    learner, width = learner_of(learner, width, problem, trace.members.shape[1], opt_state)
+    learner, width = learner_of(learner, problem, trace.members.shape[1])
     recorded = _recorded(trace.n_steps, record_every)
-    width = width if flag("waves", waves) else 1
     program, draft_slots = plan_rollouts(trace, problem.max_length, recorded, width)
     n_steps, time = trace.n_steps, np.append(0.0, program.steps.time).tolist()
     kind: Any = ByVersion(learner, draft_slots, len(recorded))
@@ -205,12 +200,12 @@ def train(
         >>> trace.length[:3].tolist(), trace.n_steps, bool(run.records.loss[-1] < -0.7)
         ([1.0, 1.0, 1.0], 30, True)
     """
-    batch, n_steps = sizes_of(engine, rule, batch, n_steps)
+    batch, n_steps = whole("batch", batch), whole("n_steps", n_steps)
     if engine.in_flight:
         raise ValueError(
             "in_flight of the engine must be False: a sample is drawn whole when it begins"
         )
-    learner, width = learner_of(learner, None, problem, batch, opt_state)
+    learner, width = learner_of(learner, problem, batch)
     execution = execution_of(execution, progress=progress)
     if execution.checkpoint is not None:
         raise ValueError(
@@ -234,19 +229,20 @@ def _recorded(n_steps: int, record_every: int | None) -> np.ndarray:
 
 def _check_trace(trace: RolloutTrace) -> None:
     """Refuses a trace that trains what is not there, or not there yet."""
-    instance("trace", trace, RolloutTrace, "a RolloutTrace, as rollouts.trace makes it")
     members, last = np.asarray(trace.members), len(trace.start) - 1
     step, ends = np.arange(len(members))[:, None], [int(members.min()), int(members.max())]
-    if ends[0] < 0 or ends[1] > last:
-        raise ValueError(f"trace must train samples in 0..{last}, got {ends}")
-    if np.unique(members).size < members.size:
-        raise ValueError("trace must train a sample once at most, got one twice")
-    if (np.diff(trace.start_version) < 0).any() or trace.start_version[0] < 0:
-        raise ValueError("trace must have start_version not decreasing from 0 on")
-    if (trace.end_version[members] > step).any() or (trace.step[members] != step).any():
-        raise ValueError("trace must train samples at steps after their versions, as step says")
-    if (trace.end_version < trace.start_version).any():
-        raise ValueError("trace must have end_version at least start_version")
+
+    def refuse(is_wrong: Any, words: str) -> None:
+        if np.any(is_wrong):
+            raise ValueError(f"trace must {words}")
+
+    refuse(ends[0] < 0 or ends[1] > last, f"train samples in 0..{last}, got {ends}")
+    refuse(np.unique(members).size < members.size, "train a sample once at most, got one twice")
+    versions = trace.start_version, trace.end_version
+    refuse(np.diff(versions[0], prepend=0) < 0, "have start_version not decreasing from 0 on")
+    late = (versions[1][members] > step) | (trace.step[members] != step)
+    refuse(late, "train samples at steps after their versions, as step says")
+    refuse(versions[1] < versions[0], "have end_version at least start_version")
 
 
 class RolloutProgram(NamedTuple):

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncjax.checks import instance
-
 Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]
 _LONGEST = 0.1  # of all samples, whose share among the trained is looked at
@@ -167,7 +165,6 @@ def summarize(trace: RolloutTrace) -> RolloutSummary:
         >>> figures.generators_idle, figures.trainer_idle, figures.age_trained.longest
         (0.25, 0.75, 0)
     """
-    instance("trace", trace, RolloutTrace, "a RolloutTrace, as rollouts.trace makes it")
     end, members, age = float(trace.step_end[-1]), trace.members.ravel(), trace.age
     until = np.where(np.isnan(trace.end), end, trace.end)
     took = until - trace.start

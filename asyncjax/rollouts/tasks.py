@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import flag, function_of, one_key, real, whole
+from asyncjax.checks import real, whole
 from asyncjax.problems import arrays
 from asyncjax.problems.networks import TinyGPT, initial
 from asyncjax.problems.problem import PyTree
@@ -216,7 +216,7 @@ def modular_sums(*, running: bool = True) -> Task:
         >>> answer.tolist(), int(length)
         ([2, 1, 2], 3)
     """
-    return Bound(_summed, flag("running", running))
+    return Bound(_summed, running)
 
 
 def _copied(symbols: jax.Array, count: jax.Array, n_symbols: int) -> Answer:
@@ -441,20 +441,16 @@ def token_task(
     Reference:
         Williams, Machine Learning 8, 1992 (REINFORCE, the gradient that such samples give).
     """
-    one_key("key", key)
     n_symbols, shortest = whole("n_symbols", n_symbols, 2), whole("shortest", shortest)
     longest, n_judged = whole("longest", longest, shortest), whole("n_judged", n_judged)
-    n_answer = _answer_size(task, longest, n_symbols)
-    if max_length is None:
-        max_length = 2 * n_answer + 2
-    max_length = whole("max_length", max_length, n_answer + 1)
+    asked = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((longest,), ())]
+    answer, _ = jax.eval_shape(lambda some, count: task(some, count, n_symbols), *asked)
+    max_length = 2 * answer.size + 2 if max_length is None else max_length
+    max_length = whole("max_length", max_length, answer.size + 1)
     length = longest + 1 + max_length
     model = TinyGPT(n_symbols + 4, width=width, depth=depth, heads=heads, length=length)
-    filler, partial = flag("filler", filler), flag("partial", partial)
-    sizes, cost = (
-        (n_symbols, shortest, longest, max_length),
-        real("length_cost", length_cost, least=0),
-    )
+    cost = real("length_cost", length_cost, least=0)
+    sizes = n_symbols, shortest, longest, max_length
     of = TokenTask(task, model, *sizes, filler, partial, cost)
     start, judge = jax.random.split(key)
     params, _ = initial(model, start, jnp.zeros((1, length), jnp.int32))
@@ -467,19 +463,6 @@ def token_task(
         metrics_of=tuple((name, Bound(metric, of)) for name, metric in metrics.items()),
         max_length=max_length,
     )
-
-
-def _answer_size(task: Any, longest: int, n_symbols: int) -> int:
-    """A; refuses what is no task. Nothing is computed."""
-    function_of("task", task, "symbols", "count", "n_symbols", reason=" -> (answer, length)")
-    symbols, count = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((longest,), ()))
-    result = jax.eval_shape(lambda *prompt: task(*prompt, n_symbols), symbols, count)
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(f"task must return the pair (answer, length), got {type(result).__name__}")
-    for each in result:
-        if not jnp.issubdtype(each.dtype, jnp.integer):
-            raise TypeError(f"task must return integers, got dtype {each.dtype}")
-    return result[0].size
 
 
 def empty_cache(model: TinyGPT, params: PyTree) -> Cache:

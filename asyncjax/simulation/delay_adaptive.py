@@ -30,7 +30,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,6 +46,7 @@ from asyncjax.simulation.arguments import (
     Execution,
     check_workers,
     execution_of,
+    first_equal,
     key_of,
 )
 from asyncjax.simulation.engine import Replay, ReplayInputs
@@ -184,7 +185,7 @@ def replay_piag(
     run = replay(
         problem,
         trace,
-        _aggregated(rule, n_workers, prox),
+        aggregated(rule, n_workers, prox=prox),
         record_every=record_every,
         key=key,
         waves=waves,
@@ -278,7 +279,7 @@ def replay_block_descent(
     arrivals, execution, key = _read(
         problem, trace, "block descent", execution, (key, progress, checkpoint)
     )
-    optimizer = _in_blocks(rule, n_blocks, prox)
+    optimizer = first_equal(random_block(descent(rule, prox=prox), n_blocks))
     if not torn:
         options: Any = {"record_every": record_every, "key": key, "waves": waves}
         return replay(problem, trace, optimizer, execution=execution, **options)
@@ -388,22 +389,6 @@ def torn_program(plan: ReplayPlan, block_version: np.ndarray) -> Program:
     updates = program.updates._replace(write_slot=padded((version + 1) % n_rows), oldest_slot=None)
     gradients = program.gradients._replace(read_slot=slots)
     return replace(program, gradients=gradients, updates=updates)
-
-
-@lru_cache(maxsize=64, typed=True)
-def _aggregated(
-    rule: optax.GradientTransformation, n_workers: int, prox: Prox | None
-) -> optax.GradientTransformationExtraArgs:
-    """One optimizer for equal arguments, so that a second call compiles nothing."""
-    return aggregated(rule, n_workers, prox=prox)
-
-
-@lru_cache(maxsize=64, typed=True)
-def _in_blocks(
-    rule: optax.GradientTransformation, n_blocks: int, prox: Prox | None
-) -> optax.GradientTransformationExtraArgs:
-    """The same of descent in blocks."""
-    return random_block(descent(rule, prox=prox), n_blocks)
 
 
 def _counted(records: Any, count: int) -> Any:

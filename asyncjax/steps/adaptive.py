@@ -26,9 +26,9 @@ from jax.typing import ArrayLike
 
 from asyncjax.buffers.step_window import StepWindowState, push_step, step_window, window_sum
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import function_of, number, scalar
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
-from asyncjax.steps.trees import scale_tree, wide_dtype
+from asyncjax.steps.trees import scalar, scale_tree, wide_dtype
 
 Rule = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -162,8 +162,6 @@ def scale_by_window(rule: Rule, step_size: ArrayLike, max_delay: int = 4096) -> 
         0.5
         0.25
     """
-    example, words = (jnp.float32(1), jnp.int32(1)), "a function of (room, delay)"
-    function_of("rule", rule, words, *example, gives_number=True)
     number("step_size", step_size, above=0)
     number("max_delay", max_delay, least=1, integer=True)
 

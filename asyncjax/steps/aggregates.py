@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from asyncjax.checks import function, whole
+from asyncjax.checks import whole
 from asyncjax.steps.arguments import number
 from asyncjax.steps.trees import wide, wide_dtype
 
@@ -156,7 +156,6 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         2.0
     """
     count = whole("n_buckets", n_buckets)
-    function("inner", inner, "an aggregate, such as steps.median()")
 
     def together(rows: Any, present: jax.Array, extras: Any) -> Any:
         members = ((extras.worker % count) == jnp.arange(count)[:, None]) & present

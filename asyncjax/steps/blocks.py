@@ -18,10 +18,10 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import numbers
-from asyncjax.checks import one_key, whole
-from asyncjax.steps.arguments import invalid, optimizer, scalar
+from asyncjax.checks import whole
+from asyncjax.steps.arguments import invalid
 from asyncjax.steps.transformation import Transformation, Updated, transformation
+from asyncjax.steps.trees import scalar
 
 _DRAW = 0x626C6F63  # sets the draw of a block apart from other uses of a job's key
 
@@ -43,7 +43,7 @@ def block_labels(params: Any, n_blocks: int | None = None) -> Any:
         >>> block_labels({"b": np.zeros(1), "w": np.zeros((2, 2))}, 2)["w"].tolist()
         [[0, 0], [1, 1]]
     """
-    leaves, structure = jax.tree.flatten(numbers("params", params))
+    leaves, structure = jax.tree.flatten(params)
     shapes = [np.shape(leaf) for leaf in leaves]
     sizes = [int(np.prod(shape)) for shape in shapes]
     if n_blocks is None:
@@ -99,7 +99,7 @@ def update_block(
     """
     if n_blocks is not None:
         n_blocks = whole("n_blocks", n_blocks)
-    wrapped = optax.with_extra_args_support(optimizer("inner", inner))
+    wrapped = optax.with_extra_args_support(inner)
 
     def init(params: optax.Params) -> BlockState:
         block_labels(params, n_blocks)
@@ -111,12 +111,7 @@ def update_block(
     ) -> Updated:
         count = len(jax.tree.leaves(updates)) if n_blocks is None else n_blocks
         wrong = state.invalid_extras + invalid("block", block, count or None)
-        block, size = scalar("block", block), optax.tree.size(updates)
-        if n_blocks is not None and 0 < size < n_blocks:
-            raise ValueError(
-                f"updates must have an entry for each of {n_blocks} blocks, got {size}"
-            )
-        labels = block_labels(updates, n_blocks)
+        block, labels = scalar("block", block), block_labels(updates, n_blocks)
         alone, inner_state = _only(updates, labels, block), state.block_inner_state
         moved, inner_state = wrapped.update(alone, inner_state, params, block=block, **extra)
         return _only(moved, labels, block), BlockState(block, inner_state, wrong)
@@ -148,7 +143,7 @@ def random_block(inner: optax.GradientTransformation, n_blocks: int) -> Transfor
     def update(
         updates: Any, state: BlockState, *, params: Any = None, key: jax.Array, **extra: Any
     ) -> Updated:
-        extra["block"] = draw_block(one_key("key", key), n_blocks)
+        extra["block"] = draw_block(key, n_blocks)
         return chosen.update(updates, state, params, key=key, **extra)
 
     return transformation(chosen.init, update)

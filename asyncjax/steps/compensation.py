@@ -22,7 +22,7 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.buffers.arguments import like
-from asyncjax.steps.arguments import number, optimizer
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, stateless, transformation
 from asyncjax.steps.trees import in_dtype, map_unmasked, wide
 
@@ -157,7 +157,7 @@ def gap_aware(
     """
     number("decay", decay, least=0, below=1)
     number("epsilon", epsilon, least=0)
-    wrapped = optax.with_extra_args_support(optimizer("inner", inner))
+    wrapped = optax.with_extra_args_support(inner)
 
     def init(params: optax.Params) -> GapAwareState:
         return GapAwareState(_wide_zeros(params), jnp.zeros((), jnp.int32), wrapped.init(params))

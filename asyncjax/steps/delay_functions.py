@@ -32,7 +32,7 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.buffers.arguments import is_traced
-from asyncjax.steps.arguments import delay_weight, late, leaf_delays, number
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import (
     Transformation,
     Updated,
@@ -40,7 +40,7 @@ from asyncjax.steps.transformation import (
     stateless,
     transformation,
 )
-from asyncjax.steps.trees import in_dtype, scale_tree, wide_dtype
+from asyncjax.steps.trees import in_dtype, late, leaf_delays, scale_tree, wide_dtype
 
 DelayWeight = Callable[[jax.Array], jax.Array]
 
@@ -151,7 +151,6 @@ def scale_by_delay(weight: DelayWeight, step_size: ArrayLike = 1.0) -> Transform
         >>> print(f"{update:.1f}")
         0.1
     """
-    delay_weight("weight", weight)
     number("step_size", step_size, above=0)
 
     def step(dtype: Any, *, delay: ArrayLike) -> jax.Array:
@@ -194,7 +193,7 @@ def scale_by_staleness(
         weights["concurrency"] = concurrency_delay(n_workers)
     elif kind == "concurrency":
         raise ValueError("n_workers must be given for kind 'concurrency', got None")
-    if not isinstance(kind, str) or kind not in weights:
+    if kind not in weights:
         kinds = "'inverse', 'polynomial', 'hinge', 'concurrency'"
         raise ValueError(f"kind must be one of {kinds}, got {kind!r}")
 
@@ -313,8 +312,6 @@ def scale_by_stage_delay(stage_delay: Any, anneal_updates: ArrayLike) -> Transfo
         2.0 8.0
         4.0 8.0
     """
-    if not jax.tree.leaves(stage_delay):
-        raise ValueError(f"stage_delay must be a number or a tree of numbers, got {stage_delay!r}")
     for delay in jax.tree.leaves(stage_delay):
         number("stage_delay", delay, least=0)
     number("anneal_updates", anneal_updates, least=1, integer=True)
@@ -357,7 +354,7 @@ def clip_by_delay(max_norm: ArrayLike, weight: DelayWeight | None = None) -> Tra
         [3.0, 4.0]
     """
     number("max_norm", max_norm, above=0, finite=False)
-    weight = polynomial_delay(0.5) if weight is None else delay_weight("weight", weight)
+    weight = polynomial_delay(0.5) if weight is None else weight
 
     def clipped(updates: optax.Updates, *, delay: ArrayLike) -> optax.Updates:
         dtype = wide_dtype(updates)

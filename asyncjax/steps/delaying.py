@@ -20,9 +20,10 @@ from jax.typing import ArrayLike
 
 from asyncjax.buffers.arguments import is_traced, like
 from asyncjax.buffers.rows import empty_rows, one_row, put_rows
-from asyncjax.checks import flag, one_key, whole, within
-from asyncjax.steps.arguments import leaf_delays, number, optimizer
+from asyncjax.checks import one_key, whole
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
+from asyncjax.steps.trees import leaf_delays
 
 _SLACK = 1e-4  # of a sum of probabilities, which may be rounded
 
@@ -84,8 +85,7 @@ def delay_gradients(
         2.0
     """
     _check(delay, key, probabilities)
-    keep_params = None if keep_params is None else flag("keep_params", keep_params)
-    chosen = optax.identity() if inner is None else optimizer("inner", inner)
+    chosen = optax.identity() if inner is None else inner
     wrapped = optax.with_extra_args_support(chosen)
 
     def init(params: optax.Params) -> DelayGradientsState:
@@ -176,24 +176,17 @@ def _draw(key: jax.Array, longest: Any, probabilities: Any) -> jax.Array:
 
 
 def _check(delay: Any, key: Any, probabilities: Any) -> None:
-    leaves = jax.tree.leaves(delay)
-    if not leaves:
-        raise ValueError(f"delay must be an integer or a tree of integers, got {delay!r}")
-    for one in leaves:
+    for one in jax.tree.leaves(delay):
         number("delay", one, least=0, integer=True)
     if key is not None:
-        if leaves[0] is not delay:
-            raise ValueError(f"delay must be one integer, the longest, with a key, got {delay!r}")
         one_key("key", key)
-    if probabilities is None:
-        return
-    if key is None:
+    elif probabilities is not None:
         raise ValueError("probabilities need a key to draw delays with, got key None")
-    within("probabilities", probabilities)
-    if is_traced([delay, probabilities]):
+    if probabilities is None or is_traced([delay, probabilities]):
         return
     chances = np.asarray(probabilities, float)
-    if chances.shape != (delay + 1,) or not (chances >= 0).all() or not chances.sum() > 0:
+    fits = chances.shape == (delay + 1,) and (chances >= 0).all()
+    if not fits or not 0 < chances.sum() < np.inf:
         raise ValueError(
             f"probabilities must be {delay + 1} numbers (delay + 1), at least 0 and not all 0, "
             f"got {probabilities}"

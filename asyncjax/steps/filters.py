@@ -30,10 +30,10 @@ from jax.typing import ArrayLike
 
 from asyncjax.buffers.arguments import like
 from asyncjax.buffers.rows import empty_rows
-from asyncjax.checks import flag, function, whole
-from asyncjax.steps.arguments import number, optimizer, scalar
+from asyncjax.checks import flag, whole
+from asyncjax.steps import trees
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
-from asyncjax.steps.trees import map_unmasked, row_of, scale_tree, wide, wide_dtype, with_row
 
 _UNKNOWN = -1.0  # in place of a coefficient
 _ROUNDINGS = 16  # equal ratios may differ by: of a worker heard twice in a row both are the same
@@ -79,7 +79,7 @@ def drop_stale(
     number("threshold", threshold, least=1, finite=False)
 
     def keeps(*, params: optax.Params | None = None, delay: ArrayLike, **extra: Any) -> jax.Array:
-        return scalar("delay", delay) < threshold
+        return trees.scalar("delay", delay) < threshold
 
     return _filtered(keeps, inner)
 
@@ -110,12 +110,12 @@ def picky_sgd(
     number("radius", radius, least=0, finite=False)
 
     def gap(leaf: ArrayLike, read: ArrayLike) -> jax.Array:
-        dtype = wide(leaf)
+        dtype = trees.wide(leaf)
         return jnp.asarray(leaf).astype(dtype) - jnp.asarray(read).astype(dtype)
 
     def keeps(*, params: optax.Params, read_params: optax.Params, **extra: Any) -> jax.Array:
         like("read_params", read_params, params, "params")
-        return jnp.asarray(optax.tree.norm(map_unmasked(gap, params, read_params)) <= radius)
+        return jnp.asarray(optax.tree.norm(trees.map_unmasked(gap, params, read_params)) <= radius)
 
     return _filtered(keeps, inner)
 
@@ -124,8 +124,7 @@ def _filtered(
     keeps: Callable[..., jax.Array], inner: optax.GradientTransformation | None
 ) -> Transformation:
     """The updates of `inner`, or zeros and its old state where `keeps(*, extras)` is false."""
-    chosen = optax.identity() if inner is None else optimizer("inner", inner)
-    wrapped = optax.with_extra_args_support(chosen)
+    wrapped = optax.with_extra_args_support(optax.identity() if inner is None else inner)
 
     def init(params: optax.Params) -> DropStaleState:
         return DropStaleState(jnp.zeros((), jnp.int32), wrapped.init(params))
@@ -139,7 +138,7 @@ def _filtered(
         new = jax.tree.map(lambda new, old: jnp.where(keep, new, old), new, state.kept_state)
         return updates, DropStaleState(_counted(state, keep), new)
 
-    return transformation(init, update, kind=DropStaleState)
+    return transformation(init, update)
 
 
 def _counted(state: Any, passes: jax.Array) -> jax.Array:
@@ -180,27 +179,20 @@ def zeno(
         [3.0, 4.0] 0
         [0.0, 0.0] 1
     """
-    function("validation_gradient", validation_gradient, "a function of the parameters")
     number("rho", rho, least=0)
     number("epsilon", epsilon, least=0)
 
-    def update(updates: optax.Updates, state: PassDescentState, *, params: optax.Params) -> Updated:
-        dtype, ours = wide_dtype(updates), validation_gradient(params)
-        like("validation_gradient", ours, updates, "the updates")
-
+    def judge(updates: Any, ours: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
         def dot(a: Any, b: Any) -> jax.Array:
             return jnp.sum(jnp.asarray(a).astype(dtype) * jnp.asarray(b).astype(dtype))
 
         length = jnp.sqrt(_summed(dot, updates, updates, dtype))
         scale = jnp.sqrt(_summed(dot, ours, ours, dtype)) / jnp.where(length > 0, length, 1)
-        weight = jnp.asarray(rho).astype(dtype)
+        weight, slack = trees.in_dtype(dtype, rho, epsilon)
         score = scale * _summed(dot, ours, updates, dtype) - weight * (scale * length) ** 2
-        passes = score >= -jnp.asarray(epsilon).astype(dtype)
-        return scale_tree(updates, jnp.where(passes, scale, 0)), PassDescentState(
-            _counted(state, passes)
-        )
+        return score >= -slack, scale
 
-    return transformation(lambda params: PassDescentState(jnp.zeros((), jnp.int32)), update)
+    return _validated(validation_gradient, judge)
 
 
 def afl_guard(
@@ -237,28 +229,33 @@ def afl_guard(
         Fang, Liu, Gong, Bentley 2022, "AFLGuard: Byzantine-robust asynchronous federated learning",
         arXiv 2212.06325.
     """
-    function("validation_gradient", validation_gradient, "a function of the parameters")
     number("bound", bound, least=0)
 
+    def judge(updates: Any, ours: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
+        nothing = jax.tree.map(jnp.zeros_like, ours)
+        most = jnp.asarray(bound).astype(dtype) ** 2 * _squares(ours, nothing, dtype)
+        return _squares(updates, ours, dtype) <= most, jnp.ones((), dtype)
+
+    return _validated(validation_gradient, judge)
+
+
+def _validated(
+    validation_gradient: Callable[[Any], Any], judge: Callable[..., tuple[jax.Array, jax.Array]]
+) -> Transformation:
+    """Updates by a factor, or zeros: `judge(updates, the server's own, dtype)` says what passes."""
+
     def update(updates: optax.Updates, state: PassDescentState, *, params: optax.Params) -> Updated:
-        dtype, ours = wide_dtype(updates), validation_gradient(params)
-        like("validation_gradient", ours, updates, "the updates")
-
-        def apart(a: Any, b: Any) -> jax.Array:
-            return jnp.sum((jnp.asarray(a).astype(dtype) - jnp.asarray(b).astype(dtype)) ** 2)
-
-        distance = _summed(apart, updates, ours, dtype)
-        length = _summed(lambda a, _: apart(a, 0), ours, updates, dtype)
-        passes = distance <= jnp.asarray(bound).astype(dtype) ** 2 * length
-        counted = PassDescentState(_counted(state, passes))
-        return jax.tree.map(lambda leaf: jnp.where(passes, leaf, 0), updates), counted
+        dtype = trees.wide_dtype(updates)
+        passes, factor = judge(updates, validation_gradient(params), dtype)
+        sent = trees.scale_tree(updates, jnp.where(passes, factor, 0))
+        return sent, PassDescentState(_counted(state, passes))
 
     return transformation(lambda params: PassDescentState(jnp.zeros((), jnp.int32)), update)
 
 
 def _summed(of_leaves: Callable[[Any, Any], jax.Array], a: Any, b: Any, dtype: Any) -> jax.Array:
     """The sum over leaves of two trees, the second perhaps whole where the first is masked."""
-    parts = jax.tree.leaves(map_unmasked(of_leaves, a, b))
+    parts = jax.tree.leaves(trees.map_unmasked(of_leaves, a, b))
     return sum(parts, start=jnp.zeros((), dtype))
 
 
@@ -333,7 +330,7 @@ def kardam(
 
     def init(params: optax.Params) -> PassLipschitzState:
         rows, zero, none = empty_rows(params, n), optax.tree.zeros_like(params), jnp.int32(0)
-        coefficients = jnp.full((n, size), _UNKNOWN, wide_dtype(params))
+        coefficients = jnp.full((n, size), _UNKNOWN, trees.wide_dtype(params))
         recent, heard = jnp.full(2 * lists, -1, jnp.int32), jnp.zeros(n, jnp.int32)
         return PassLipschitzState(rows, rows, zero, zero, coefficients, heard, recent, none, none)
 
@@ -343,7 +340,7 @@ def kardam(
         like("updates", updates, state.passed_gradient, "the parameters that init got")
         like("params", params, state.passed_model, "those that init got")
         like("read_params", read_params, state.passed_model, "params")
-        worker = scalar("worker", worker)
+        worker = trees.scalar("worker", worker)
         state = _compared(state, updates, read_params, worker)
         dtype = state.coefficients.dtype
         change = _distance(state.passed_gradient, updates, dtype)
@@ -360,7 +357,7 @@ def kardam(
             rejections=jnp.where(is_small, 0, state.rejections + 1),
             dropped_gradients=_counted(state, passes),
         )
-        return scale_tree(updates, jnp.where(passes, 1, 0).astype(dtype)), state
+        return trees.scale_tree(updates, jnp.where(passes, 1, 0).astype(dtype)), state
 
     return transformation(init, update, n_workers=lambda state: n)
 
@@ -371,7 +368,7 @@ def _compared(
     """The state with the worker's new coefficient, unless his model is the one of before."""
     dtype, size = state.coefficients.dtype, state.coefficients.shape[1]
     gradients, models = state.worker_gradient, state.worker_model
-    gradient, model, heard = row_of((gradients, models, state.heard), worker)
+    gradient, model, heard = trees.row_of((gradients, models, state.heard), worker)
     moved = _distance(model, read, dtype)
     ratio = _distance(gradient, updates, dtype) / moved
     ratio = jnp.where(jnp.isnan(ratio), jnp.inf, ratio)
@@ -379,10 +376,10 @@ def _compared(
     column = jnp.where(is_new & ~is_first, (heard - 1) % size, size)  # size: nowhere
     entry = state.coefficients.at[worker, column]
     return state._replace(
-        worker_gradient=with_row(gradients, worker, _chosen(is_new, updates, gradient)),
-        worker_model=with_row(models, worker, _chosen(is_new, read, model)),
+        worker_gradient=trees.with_row(gradients, worker, _chosen(is_new, updates, gradient)),
+        worker_model=trees.with_row(models, worker, _chosen(is_new, read, model)),
         coefficients=entry.set(ratio, mode="drop", wrap_negative_indices=False),
-        heard=with_row(state.heard, worker, heard + is_new),
+        heard=trees.with_row(state.heard, worker, heard + is_new),
     )
 
 
@@ -395,17 +392,21 @@ def _quantile(coefficients: jax.Array, n: int, f: int) -> tuple[jax.Array, jax.A
     return in_order[jnp.maximum(rank, 1) - 1], count > 0
 
 
-def _distance(a: Any, b: Any, dtype: Any) -> jax.Array:
-    """The Euclidean distance of two trees."""
+def _squares(a: Any, b: Any, dtype: Any) -> jax.Array:
+    """The squared Euclidean distance of two trees."""
 
-    def squares(a: Any, b: Any) -> jax.Array:
+    def of_leaves(a: Any, b: Any) -> jax.Array:
         return jnp.sum((jnp.asarray(a).astype(dtype) - jnp.asarray(b).astype(dtype)) ** 2)
 
-    return jnp.sqrt(_summed(squares, a, b, dtype))
+    return _summed(of_leaves, a, b, dtype)
+
+
+def _distance(a: Any, b: Any, dtype: Any) -> jax.Array:
+    return jnp.sqrt(_squares(a, b, dtype))
 
 
 def _chosen(flag: jax.Array, new: Any, old: Any) -> Any:
     """The first tree or the second, which has the masks and the dtypes."""
-    return map_unmasked(
+    return trees.map_unmasked(
         lambda b, a: jnp.where(flag, jnp.asarray(a).astype(jnp.result_type(b)), b), old, new
     )

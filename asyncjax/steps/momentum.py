@@ -41,9 +41,9 @@ from jax.typing import ArrayLike
 from asyncjax.buffers.arguments import is_traced, like
 from asyncjax.buffers.rows import empty_rows, one_row, put_rows, take_rows
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import late, number, scalar
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
-from asyncjax.steps.trees import cast, in_dtype, scale_tree, wide_dtype
+from asyncjax.steps.trees import cast, in_dtype, late, scalar, scale_tree, wide_dtype
 
 _OF = "the parameters that init got"
 
@@ -111,24 +111,22 @@ def ordered_momentum(
         share = decay ** (bucket(now) - bucket(read))
         reach = (1 - decay * share) / (1 - decay)  # 1 + beta + ... + beta^a
 
-        def moved(old: jax.Array, grad: ArrayLike) -> jax.Array:
-            drift = _times(jnp.where(begins, decay, 0), old)
-            return (-drift - _times(rate * reach, grad)).astype(old.dtype)
+        def moved(old: jax.Array, grad: jax.Array) -> jax.Array:
+            return -_times(jnp.where(begins, decay, 0), old) - _times(rate * reach, grad)
 
-        def aged(old: jax.Array, grad: ArrayLike) -> jax.Array:
-            rest = _times(jnp.where(begins, decay, 1), old)
-            return (rest + _times(rate * share, grad)).astype(old.dtype)
+        def aged(old: jax.Array, grad: jax.Array) -> jax.Array:
+            return _times(jnp.where(begins, decay, 1), old) + _times(rate * share, grad)
 
-        moves = jax.tree.map(moved, state.momentum, updates)
-        moments = jax.tree.map(aged, state.momentum, updates)
+        pair = list(in_dtype(dtype, state.momentum, updates))
+        moves, moments = (cast(jax.tree.map(new, *pair), state.momentum) for new in (moved, aged))
         return moves, OrderedMomentumState(moments, jnp.asarray(optax.safe_increment(now)))
 
     return transformation(init, update)
 
 
-def _times(factor: jax.Array, leaf: ArrayLike) -> jax.Array:
-    """The product in the wider dtype; a factor of 0 gives 0, also of what is not finite."""
-    return jnp.where(factor == 0, 0, factor * jnp.asarray(leaf))
+def _times(factor: jax.Array, leaf: jax.Array) -> jax.Array:
+    """The product; a factor of 0 gives 0, also of what is not finite."""
+    return jnp.where(factor == 0, 0, factor * leaf)
 
 
 class DelayedNesterovState(NamedTuple):
@@ -196,25 +194,20 @@ def delayed_nesterov(
         renews = state.arrivals + 1 >= count
         part = jnp.where(renews, 1 - (n - 1) * later, later)
 
-        def summed(waiting: jax.Array, grad: ArrayLike) -> jax.Array:
-            return waiting.astype(dtype) + jnp.asarray(grad).astype(dtype)
-
         def renewed(old: jax.Array, total: jax.Array) -> jax.Array:
-            return jnp.where(renews, decay * old.astype(dtype) + total / n, old.astype(dtype))
+            return jnp.where(renews, decay * old + total / n, old)
 
-        def moved(old: jax.Array, moment: jax.Array, grad: ArrayLike) -> jax.Array:
-            step = jnp.asarray(grad).astype(dtype) / n + part * decay * moment
-            return (-rate * step).astype(old.dtype)
+        def moved(moment: jax.Array, grad: jax.Array) -> jax.Array:
+            return -rate * (grad / n + part * decay * moment)
 
-        def emptied(old: jax.Array, total: jax.Array) -> jax.Array:
-            return jnp.where(renews, 0, total).astype(old.dtype)
-
-        sums = jax.tree.map(summed, state.waiting, updates)
-        moments = jax.tree.map(renewed, state.momentum, sums)
-        moves = jax.tree.map(moved, state.momentum, moments, updates)
-        waiting = jax.tree.map(emptied, state.waiting, sums)
+        grads, waiting, old = in_dtype(dtype, updates, state.waiting, state.momentum)
+        sums = jax.tree.map(jnp.add, waiting, grads)
+        moments = jax.tree.map(renewed, old, sums)
+        moves = jax.tree.map(moved, moments, grads)
+        waiting = jax.tree.map(lambda total: jnp.where(renews, 0, total), sums)
         arrivals = jnp.where(renews, 0, state.arrivals + 1)
-        return moves, DelayedNesterovState(cast(moments, state.momentum), waiting, arrivals)
+        moves, *new = (cast(tree, state.momentum) for tree in (moves, moments, waiting))
+        return moves, DelayedNesterovState(*new, arrivals)
 
     return transformation(init, update)
 
@@ -286,25 +279,24 @@ def closed_loop_momentum(
 
     def update(updates: optax.Updates, state: ClosedLoopState, *, delay: ArrayLike) -> Updated:
         like("updates", updates, one_row(state.past_steps), _OF)
-        dtype, now, behind = state.own_momentum.dtype, state.steps_made, scalar("delay", delay)
+        dtype, now = state.own_momentum.dtype, state.steps_made
+        behind = scalar("delay", delay)
         rate, asked, part, lowest = in_dtype(dtype, learning_rate, momentum, gain, least)
 
-        def step(last: jax.Array, grad: ArrayLike) -> jax.Array:
-            goes_on = state.own_momentum * last.astype(dtype)
-            return (goes_on - rate * jnp.asarray(grad).astype(dtype)).astype(last.dtype)
+        def step(last: jax.Array, grad: jax.Array) -> jax.Array:
+            return state.own_momentum * last - rate * grad
 
-        def ratio(grad: ArrayLike, after: jax.Array, before: jax.Array) -> jax.Array:
-            total = after.astype(dtype) + rate * jnp.asarray(grad).astype(dtype)
-            moved = before.astype(dtype)
-            return jnp.ravel(
-                jnp.where(moved != 0, total / jnp.where(moved != 0, moved, 1), jnp.nan)
-            )
+        def ratio(grad: jax.Array, after: jax.Array, before: jax.Array) -> jax.Array:
+            divisor = jnp.where(before != 0, before, 1)
+            return jnp.ravel(jnp.where(before != 0, (after + rate * grad) / divisor, jnp.nan))
 
-        steps = jax.tree.map(step, take_rows(state.past_steps, (now - 1) % rows), updates)
+        last = take_rows(state.past_steps, (now - 1) % rows)
+        grads, wide_last = in_dtype(dtype, updates, last)
+        steps = cast(jax.tree.map(step, wide_last, grads), last)
         past = put_rows(state.past_steps, now % rows, steps)
         read = now - jnp.maximum(0, behind)
-        after, before = (take_rows(past, (read - back) % rows) for back in (0, 1))
-        ratios = jax.tree.leaves(jax.tree.map(ratio, updates, after, before))
+        pair = (take_rows(past, (read - back) % rows) for back in (0, 1))
+        ratios = jax.tree.leaves(jax.tree.map(ratio, grads, *in_dtype(dtype, *pair)))
         middle = jnp.nanmedian(jnp.concatenate(ratios)) if ratios else jnp.asarray(jnp.nan, dtype)
         is_known = (behind <= rows - 2) & (read >= 1) & jnp.isfinite(middle)
         measured = jnp.where(is_known, middle, state.measured_momentum)
@@ -384,8 +376,7 @@ def heloco(
         rate, decay, least = in_dtype(dtype, learning_rate, momentum, keep)
         turned, less, bound, wary = in_dtype(dtype, turn, shrink, most, caution)
 
-        def corrected(grad: ArrayLike, old: jax.Array) -> jax.Array:
-            grad, old = jnp.asarray(grad).astype(dtype), old.astype(dtype)
+        def corrected(grad: jax.Array, old: jax.Array) -> jax.Array:
             length, reach = _norm(grad), _norm(old)
             ahead, aim = _over(grad, length), _over(old, reach)
             cosine = jnp.sum(ahead * aim)
@@ -399,14 +390,15 @@ def heloco(
             return jnp.where(is_kept, grad, jnp.where(cosine < 0, shortened, bent))
 
         def average(old: jax.Array, grad: jax.Array) -> jax.Array:
-            return decay * old.astype(dtype) + (1 - decay) * grad
+            return decay * old + (1 - decay) * grad
 
-        def moved(old: jax.Array, grad: jax.Array, moment: jax.Array) -> jax.Array:
-            return (-rate * (grad + decay * moment)).astype(old.dtype)
+        def moved(grad: jax.Array, moment: jax.Array) -> jax.Array:
+            return -rate * (grad + decay * moment)
 
-        grads = jax.tree.map(corrected, updates, state.momentum)
-        moments = jax.tree.map(average, state.momentum, grads)
-        moves = jax.tree.map(moved, state.momentum, grads, moments)
+        grads, old = in_dtype(dtype, updates, state.momentum)
+        grads = jax.tree.map(corrected, grads, old)
+        moments = jax.tree.map(average, old, grads)
+        moves = cast(jax.tree.map(moved, grads, moments), state.momentum)
         return moves, HelocoState(cast(moments, state.momentum))
 
     return transformation(lambda params: HelocoState(optax.tree.zeros_like(params)), update)

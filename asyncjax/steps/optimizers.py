@@ -14,7 +14,6 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.steps.adaptive import scale_by_adaptive_1
-from asyncjax.steps.arguments import optimizer
 from asyncjax.steps.proximal import Prox, proximal
 from asyncjax.steps.transformation import Transformation
 from asyncjax.steps.worker_tables import average_workers, oldest_delay
@@ -37,7 +36,7 @@ def descent(rule: optax.GradientTransformation, *, prox: Prox | None = None) -> 
         >>> (params + updates).tolist()
         [0.0, 0.0]
     """
-    step = optax.with_extra_args_support(optax.chain(optimizer("rule", rule), optax.scale(-1.0)))
+    step = optax.with_extra_args_support(optax.chain(rule, optax.scale(-1.0)))
     return step if prox is None else proximal(step, prox)
 
 
@@ -69,7 +68,6 @@ def aggregated(
         >>> float(update), int(state.last_table_delay)
         (-2.0, 0)
     """
-    rule = optimizer("rule", rule)
     step = optax.chain(average_workers(n_workers, initial), rule, optax.scale(-1.0))
     return oldest_delay(step if prox is None else proximal(step, prox), n_workers)
 

@@ -30,9 +30,9 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import is_traced, like, numbers
-from asyncjax.checks import whole, within
-from asyncjax.steps.arguments import function_of, number, optimizer
+from asyncjax.buffers.arguments import is_traced, like
+from asyncjax.checks import within
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
 from asyncjax.steps.trees import wide
 
@@ -69,9 +69,7 @@ def proximal(inner: optax.GradientTransformation, prox: Prox) -> Transformation:
         >>> optax.apply_updates(params, updates).tolist()
         [0.0, 1.5]
     """
-    wrapped = optax.with_extra_args_support(optimizer("inner", inner))
-    example, words = (jnp.zeros(2), jnp.float32(1)), "a function of (tree, step size)"
-    function_of("prox", prox, words, *example, gives_number=False)
+    wrapped = optax.with_extra_args_support(inner)
 
     def init(params: optax.Params) -> ProximalState:
         state = wrapped.init(params)
@@ -172,9 +170,6 @@ def group(strength: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Pro
         [[1.5, 0.0], [2.0, 0.0]]
     """
     number("strength", strength, least=0)
-    if axis is not None:
-        known = axis if isinstance(axis, tuple) else (axis,)
-        axis = tuple(whole("axis", one, -64, 64) for one in known)
 
     def shrink(leaf: jax.Array, step_size: ArrayLike) -> jax.Array:
         values = leaf.astype(wide(leaf))
@@ -199,7 +194,6 @@ def simplex(total: ArrayLike = 1.0) -> Prox:
     number("total", total, above=0)
 
     def prox(tree: Any, step_size: ArrayLike) -> Any:
-        numbers("tree", tree)
         number("step_size", step_size, least=0)
         moves = jnp.asarray(step_size) > 0
         return jax.tree.map(
@@ -224,14 +218,10 @@ def box(low: ArrayLike, high: ArrayLike) -> Prox:
     """
     within("low", low, finite=False)
     within("high", high, finite=False)
-    bounds = np.broadcast_shapes(np.shape(low), np.shape(high))
     if not is_traced([low, high]) and not np.all(np.asarray(low) <= np.asarray(high)):
         raise ValueError(f"low must be at most high, got low {low} and high {high}")
 
     def clip(leaf: jax.Array, step_size: ArrayLike) -> jax.Array:
-        pairs = zip(bounds[::-1], leaf.shape[::-1], strict=False)
-        if len(bounds) > leaf.ndim or any(bound not in (1, size) for bound, size in pairs):
-            raise ValueError(f"low and high must fit leaves of shape {leaf.shape}, got {bounds}")
         lower, upper = (jnp.asarray(bound).astype(leaf.dtype) for bound in (low, high))
         return jnp.where(jnp.asarray(step_size) > 0, jnp.clip(leaf, lower, upper), leaf)
 
@@ -242,7 +232,6 @@ def _by_leaf(change: Callable[[jax.Array, ArrayLike], jax.Array]) -> Prox:
     """The operator that treats every leaf by `change(leaf, step_size)`."""
 
     def prox(tree: Any, step_size: ArrayLike) -> Any:
-        numbers("tree", tree)
         number("step_size", step_size, least=0)
         return jax.tree.map(lambda leaf: change(jnp.asarray(leaf), step_size), tree)
 

@@ -24,7 +24,6 @@ from jax.typing import ArrayLike, DTypeLike
 from asyncjax.buffers.arguments import floating
 from asyncjax.checks import within
 from asyncjax.steps.adaptive import scale_by_adaptive_1, scale_by_adaptive_2
-from asyncjax.steps.arguments import optimizer
 from asyncjax.steps.transformation import Transformation
 
 
@@ -48,9 +47,6 @@ class StepSchedule:
     def update(self, state: Any, **extra: Any) -> Any:
         """Returns the state after update k; what the rule requires is required here."""
         last = optax.tree.get(state, "last_step_size")
-        if last is None:
-            got = type(state).__name__
-            raise TypeError(f"state must be what init of the schedule returned, got {got}")
         return self.rule.update(jnp.zeros((), last.dtype), state, None, **extra)[1]
 
 
@@ -90,7 +86,7 @@ def as_schedule(rule: Transformation, *, dtype: DTypeLike | None = None) -> Step
 
 def _check_step_size(rule: Any) -> None:
     """Refuses a transformation that does not tell its step size."""
-    state = jax.eval_shape(optimizer("rule", rule).init, jnp.zeros(()))
+    state = jax.eval_shape(rule.init, jnp.zeros(()))
     count = len(optax.tree.get_all_with_path(state, "last_step_size"))
     if count != 1:
         raise ValueError(f"rule must have one field last_step_size in its state, got {count}")
@@ -169,14 +165,9 @@ def predict_steps(
         2.00
     """
     _check_step_size(rule)
-    values = np.asarray(delay)
-    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-        raise ValueError(
-            f"delay must be a vector of integers, got shape {values.shape} of {values.dtype}"
-        )
-    within("delay", values, least=0, integer=True)
+    within("delay", delay, least=0, integer=True)
     kind = jnp.result_type(float) if dtype is None else floating("dtype", dtype)
-    state, steps = _run(rule, jnp.asarray(values, jnp.int32), jnp.zeros((), kind))
+    state, steps = _run(rule, jnp.asarray(delay, jnp.int32), jnp.zeros((), kind))
     overflows = optax.tree.get_all_with_path(state, "delay_overflows")
     return PredictedSteps(np.asarray(steps), int(sum(int(value) for _, value in overflows)))
 

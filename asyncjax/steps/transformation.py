@@ -24,7 +24,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from asyncjax.buffers.arguments import numbers, of_kind
 from asyncjax.steps.arguments import COUNTED, invalid
 from asyncjax.steps.trees import scale_tree, wide_dtype
 
@@ -61,7 +60,6 @@ def transformation(
     init: Callable[..., Any],
     update: Callable[..., Any],
     *,
-    kind: type | tuple[type, ...] | None = None,
     n_workers: Callable[[Any], int | None] | None = None,
 ) -> Transformation:
     """Makes an optax transformation of `init` and `update(updates, state, *, extras)`.
@@ -72,7 +70,6 @@ def transformation(
         init: `(params) -> state`.
         update: `(updates, state, *, ...) -> (updates, state)`; what it needs (`delay`, `worker`,
             `read_params`, `params`, ...) is a keyword without default, and then it is required.
-        kind: The class of the state, or classes; None: what `update` says that it is.
         n_workers: `(state) -> n`, how many workers there are, where `worker` is needed; None: not
             known.
 
@@ -86,11 +83,10 @@ def transformation(
     keywords = _keywords(update)
     hands_on = any(one.kind is one.VAR_KEYWORD for one in _parameters(update))
     rule = update.__qualname__.split(".")[0]
-    kind = _state_class(update) if kind is None else kind
     read = [name for name in COUNTED if name in keywords]
 
     def started(params: optax.Params) -> Any:
-        state = init(numbers("params", params))
+        state = init(params)
         count, tables = n_workers(state) if n_workers else None, _TABLES.get()
         if tables is not None and count is not None:
             tables.append((rule, count))
@@ -100,15 +96,12 @@ def transformation(
     def complete(
         updates: optax.Updates, state: Any, params: optax.Params | None = None, **extra: Any
     ) -> Updated:
-        numbers("updates", updates)
-        if kind is not None:
-            of_kind("state", state, kind)
         if not hands_on:
             extra = {name: extra[name] for name in keywords if name in extra}
         if "params" in keywords:
             if params is None and keywords["params"].default is inspect.Parameter.empty:
                 raise ValueError(f"params must be given to the update of {rule}, got None")
-            extra["params"] = params if params is None else numbers("params", params)
+            extra["params"] = params
         n = {"worker": n_workers(state)} if n_workers else {}
         found = [invalid(name, extra[name], n.get(name)) for name in read if name in extra]
         updates, new = update(updates, state, **extra)
@@ -178,8 +171,7 @@ def stateless(
     def init(params: optax.Params) -> ExtrasState | optax.EmptyState:
         return ExtrasState() if counts else optax.EmptyState()
 
-    kind = (ExtrasState, optax.EmptyState) if counts else optax.EmptyState
-    return transformation(init, update, kind=kind, n_workers=n_workers)
+    return transformation(init, update, n_workers=n_workers)
 
 
 def scaled_by(step: Callable[..., jax.Array]) -> Transformation:
@@ -206,17 +198,7 @@ def scaled_by(step: Callable[..., jax.Array]) -> Transformation:
         size = step(state.last_step_size.dtype, **extra)
         return scale_tree(updates, size), StepSizeState(size)
 
-    return transformation(init, update, kind=StepSizeState)
-
-
-def _state_class(update: Callable[..., Any]) -> type | None:
-    """The class of state that an update says it takes; None if it does not say."""
-    said = [one.annotation for one in _parameters(update) if one.name == "state"]
-    if said and isinstance(said[0], str):  # not yet looked up
-        known = getattr(inspect.unwrap(update), "__globals__", {})
-        said = [known.get(said[0])]
-    is_class = said and isinstance(said[0], type) and said[0] not in (Any, inspect.Parameter.empty)
-    return said[0] if is_class else None
+    return transformation(init, update)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -1,4 +1,4 @@
-"""Trees of updates: multiplied by one number, under a mask, and as rows of workers.
+"""What a rule calculates with: delays, and trees of updates, under a mask or as rows of workers.
 
     u -> factor * u        (a factor of 0 gives exact zeros, also where u is nan or infinite)
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -32,14 +33,35 @@ def wide_dtype(tree: Any) -> Any:
     return dtype
 
 
-def in_dtype(dtype: Any, *values: Any) -> Iterator[jax.Array]:
-    """Numbers and leaves as arrays of the dtype in which a rule calculates."""
-    return (jnp.asarray(value).astype(dtype) for value in values)
+def in_dtype(dtype: Any, *values: Any) -> Iterator[Any]:
+    """Numbers and trees as arrays of the dtype in which a rule calculates."""
+    return (jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), tree) for tree in values)
 
 
 def cast(tree: Any, model: Any) -> Any:
     """A tree in the dtypes of another."""
-    return jax.tree.map(lambda new, old: jnp.asarray(new).astype(old.dtype), tree, model)
+    return jax.tree.map(lambda new, old: jnp.asarray(new).astype(jnp.result_type(old)), tree, model)
+
+
+def scalar(name: str, value: ArrayLike) -> jax.Array:
+    """Returns an extra, such as `delay`, as an int32 scalar."""
+    if np.ndim(value):
+        wanted = "a scalar"
+        if name == "delay":
+            wanted += " (for several gradients in one step, the largest of theirs)"
+        raise ValueError(f"{name} must be {wanted}, got shape {np.shape(value)}")
+    return jnp.asarray(value).astype(jnp.int32)
+
+
+def late(delay: ArrayLike, dtype: Any) -> jax.Array:
+    """Returns the extra `delay` as a scalar of a float dtype that is not negative."""
+    return jnp.maximum(0, scalar("delay", delay)).astype(dtype)
+
+
+def leaf_delays(delay: Any, params: Any) -> Any:
+    """Gives every leaf of the parameters its delay, of a prefix of their tree."""
+    # optax.tree.map_params calls with a placeholder that has no leaves.
+    return jax.tree.broadcast(delay, params) if jax.tree.leaves(params) else params
 
 
 def scale_tree(updates: optax.Updates, factor: jax.Array) -> optax.Updates:

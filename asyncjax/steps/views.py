@@ -23,10 +23,10 @@ from jax.typing import ArrayLike
 from asyncjax.buffers.arguments import like
 from asyncjax.buffers.rows import empty_rows
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import delay_weight, late, number, scalar
+from asyncjax.steps import trees
+from asyncjax.steps.arguments import number
 from asyncjax.steps.delay_functions import DelayWeight
 from asyncjax.steps.transformation import StepSizeState, Transformation, Updated, transformation
-from asyncjax.steps.trees import cast, in_dtype, map_unmasked, row_of, wide, wide_dtype, with_row
 
 
 def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Params]:
@@ -60,7 +60,7 @@ def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Pa
             )
 
         def ahead(leaf: ArrayLike, drift: jax.Array) -> jax.Array:
-            now, far, change = in_dtype(wide(leaf), leaf, reach, drift)
+            now, far, change = trees.in_dtype(trees.wide(leaf), leaf, reach, drift)
             return (now + far * change).astype(jnp.result_type(leaf))
 
         return jax.tree.map(ahead, params, drifts[0])
@@ -88,7 +88,7 @@ def remember_update() -> Transformation:
 
     def update(updates: optax.Updates, state: RememberUpdateState) -> Updated:
         like("updates", updates, state.drift, "the parameters that init got")
-        return updates, RememberUpdateState(cast(updates, state.drift))
+        return updates, RememberUpdateState(trees.cast(updates, state.drift))
 
     return transformation(lambda params: RememberUpdateState(optax.tree.zeros_like(params)), update)
 
@@ -143,26 +143,19 @@ def distributed_nesterov(
         updates: optax.Updates, state: DistributedNesterovState, *, worker: ArrayLike
     ) -> Updated:
         like("updates", updates, state.total, "the parameters that init got")
-        dtype, worker = wide_dtype(updates), scalar("worker", worker)
-        rate, decay = in_dtype(dtype, learning_rate, momentum)
+        dtype, worker = trees.wide_dtype(updates), trees.scalar("worker", worker)
+        rate, decay = trees.in_dtype(dtype, learning_rate, momentum)
 
-        def aged(before: jax.Array, grad: ArrayLike) -> jax.Array:
-            fresh = jnp.asarray(grad).astype(dtype)
-            return (decay * before.astype(dtype) + fresh).astype(before.dtype)
-
-        def summed(total: jax.Array, after: jax.Array, before: jax.Array) -> jax.Array:
-            change = after.astype(dtype) - before.astype(dtype)
-            return (total.astype(dtype) + change).astype(total.dtype)
+        def mapped(rule: Callable[..., jax.Array], *given: Any) -> Any:
+            return trees.cast(jax.tree.map(rule, *trees.in_dtype(dtype, *given)), state.total)
 
         def times(factor: jax.Array, tree: optax.Updates) -> optax.Updates:
-            return jax.tree.map(
-                lambda leaf: (-factor * leaf.astype(dtype)).astype(leaf.dtype), tree
-            )
+            return mapped(lambda leaf: -factor * leaf, tree)
 
-        old = row_of(state.momenta, worker)
-        new = jax.tree.map(aged, old, updates)
-        rows = with_row(state.momenta, worker, new)
-        total = jax.tree.map(summed, state.total, new, old)
+        old = trees.row_of(state.momenta, worker)
+        new = mapped(lambda before, grad: decay * before + grad, old, updates)
+        rows = trees.with_row(state.momenta, worker, new)
+        total = mapped(lambda sum_, after, before: sum_ + (after - before), state.total, new, old)
         return times(rate, new), DistributedNesterovState(rows, total, times(rate * decay, total))
 
     return transformation(init, update, n_workers=lambda state: count)
@@ -200,21 +193,19 @@ def mix_models(
         3.0
     """
     number("mixing", mixing, above=0, most=1)
-    if weight is not None:
-        delay_weight("weight", weight)
     if local_scale is not None:
         number("local_scale", local_scale, above=0)
 
     def mix(params: optax.Params, delivered: Any, state: StepSizeState, delay: Any) -> Updated:
         dtype = state.last_step_size.dtype
-        factor = 1 if weight is None else weight(late(delay, dtype))
+        factor = 1 if weight is None else weight(trees.late(delay, dtype))
         share = (jnp.asarray(mixing).astype(dtype) * factor).astype(dtype)
 
         def towards(ours: Any, theirs: Any) -> jax.Array:
-            here, there = in_dtype(dtype, ours, theirs)
+            here, there = trees.in_dtype(dtype, ours, theirs)
             return (share * (there - here)).astype(jnp.result_type(ours))
 
-        return map_unmasked(towards, params, delivered), StepSizeState(share)
+        return trees.map_unmasked(towards, params, delivered), StepSizeState(share)
 
     def update_from_model(
         updates: Any, state: StepSizeState, *, params: Any, delay: ArrayLike, worker_params: Any
@@ -227,14 +218,15 @@ def mix_models(
     ) -> Updated:
         like("params", params, updates, "the updates")
         like("read_params", read_params, updates, "the updates")
+        dtype = state.last_step_size.dtype
 
         def moved(grad: Any, read: Any) -> jax.Array:
-            start, scale, change = in_dtype(state.last_step_size.dtype, read, local_scale, grad)
+            start, scale, change = trees.in_dtype(dtype, read, local_scale, grad)
             return start - scale * change
 
-        return mix(params, map_unmasked(moved, updates, read_params), state, delay)
+        return mix(params, trees.map_unmasked(moved, updates, read_params), state, delay)
 
     def init(params: optax.Params) -> StepSizeState:
-        return StepSizeState(jnp.zeros((), wide_dtype(params)))
+        return StepSizeState(jnp.zeros((), trees.wide_dtype(params)))
 
     return transformation(init, update_from_model if local_scale is None else update_from_gradient)

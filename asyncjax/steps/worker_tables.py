@@ -30,9 +30,9 @@ from jax.typing import ArrayLike
 from asyncjax.buffers import rows as tables
 from asyncjax.buffers.arguments import like
 from asyncjax.checks import whole, within
-from asyncjax.steps.arguments import number, optimizer, scalar, table_rows
+from asyncjax.steps import trees
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, stateless, transformation
-from asyncjax.steps.trees import in_dtype, map_unmasked, row_of, scale_tree, wide_dtype, with_row
 
 
 class AverageWorkersState(NamedTuple):
@@ -69,7 +69,6 @@ def average_workers(n_workers: int, initial: optax.Updates | None = None) -> Tra
         3.0
     """
     number("n_workers", n_workers, least=1, integer=True)
-    table_rows("initial", initial, n_workers)
 
     def init(params: optax.Params) -> AverageWorkersState:
         state = tables.gradient_table(whole("n_workers", n_workers)).init(params)
@@ -77,7 +76,7 @@ def average_workers(n_workers: int, initial: optax.Updates | None = None) -> Tra
         if initial is not None and jax.tree.leaves(params):
             rows = state.gradient_rows
             like("initial", initial, rows, "the table")
-            rows = map_unmasked(lambda row, leaf: jnp.array(leaf, row.dtype), rows, initial)
+            rows = trees.map_unmasked(lambda row, leaf: jnp.array(leaf, row.dtype), rows, initial)
             state = tables.GradientTableState(rows)
         return AverageWorkersState(state)
 
@@ -127,7 +126,7 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
         2
     """
     number("n_workers", n_workers, least=1, integer=True)
-    wrapped = optax.with_extra_args_support(optimizer("inner", inner))
+    wrapped = optax.with_extra_args_support(inner)
 
     def init(params: optax.Params) -> OldestDelayState:
         ages = jnp.zeros((whole("n_workers", n_workers),), jnp.int32)
@@ -138,11 +137,6 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
     ) -> Updated:
         worker = jnp.asarray(worker)
         age = jnp.maximum(0, jnp.asarray(delay).astype(jnp.int32))
-        if age.shape not in ((), worker.shape):
-            raise ValueError(
-                f"delay must be one, or one for each worker of shape {worker.shape}, got shape"
-                f" {age.shape}"
-            )
         ages = tables.put_rows(state.row_ages, worker, age)
         oldest = jnp.max(ages)
         updates, table_state = wrapped.update(
@@ -151,9 +145,7 @@ def oldest_delay(inner: optax.GradientTransformation, n_workers: int) -> Transfo
         ages = jnp.minimum(ages, jnp.iinfo(jnp.int32).max - 1) + 1
         return updates, OldestDelayState(ages, oldest, table_state)
 
-    return transformation(
-        init, update, kind=OldestDelayState, n_workers=lambda state: state.row_ages.shape[0]
-    )
+    return transformation(init, update, n_workers=lambda state: state.row_ages.shape[0])
 
 
 def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
@@ -236,24 +228,23 @@ def ca2fl(n_workers: int) -> Transformation:
         updates: optax.Updates, state: CalibrateWorkersState, *, worker: ArrayLike, place: ArrayLike
     ) -> Updated:
         like("updates", updates, state.cached_mean, "the parameters that init got")
-        dtype, worker = wide_dtype(updates), scalar("worker", worker)
-        begins = scalar("place", place) == 0
+        dtype, worker = trees.wide_dtype(updates), trees.scalar("worker", worker)
+        begins = trees.scalar("place", place) == 0
 
-        def corrected(grad: ArrayLike, mean: jax.Array, before: jax.Array) -> jax.Array:
-            new, middle, old = in_dtype(dtype, grad, mean, before)
-            return (middle + (new - old)).astype(jnp.result_type(grad))
+        def corrected(mean: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+            return mean + (new - old)
 
-        def moved(mean: jax.Array, grad: ArrayLike, before: jax.Array) -> jax.Array:
-            new, middle, old = in_dtype(dtype, grad, mean, before)
-            return (middle + (new - old) / count).astype(mean.dtype)
+        def moved(mean: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+            return mean + (new - old) / count
 
-        old = row_of(state.cached, worker)
+        old = trees.row_of(state.cached, worker)
         step_mean = jax.tree.map(
             lambda now, then: jnp.where(begins, now, then), state.cached_mean, state.step_mean
         )
-        sent = jax.tree.map(corrected, updates, step_mean, old)
-        cached_mean = jax.tree.map(moved, state.cached_mean, updates, old)
-        rows = with_row(state.cached, worker, updates)
+        middle, mean, *change = trees.in_dtype(dtype, step_mean, state.cached_mean, updates, old)
+        sent = trees.cast(jax.tree.map(corrected, middle, *change), updates)
+        cached_mean = trees.cast(jax.tree.map(moved, mean, *change), state.cached_mean)
+        rows = trees.with_row(state.cached, worker, updates)
         return sent, CalibrateWorkersState(rows, cached_mean, step_mean)
 
     return transformation(init, update, n_workers=lambda state: count)
@@ -281,8 +272,10 @@ def scale_by_worker_time(times: ArrayLike | Sequence[float]) -> Transformation:
         raise ValueError(f"times must be one number a worker, got shape {known.shape}")
 
     def scaled(updates: optax.Updates, *, worker: ArrayLike) -> optax.Updates:
-        every = jnp.asarray(known, wide_dtype(updates))
-        return scale_tree(updates, row_of(every, scalar("worker", worker)) / jnp.mean(every))
+        every = jnp.asarray(known, trees.wide_dtype(updates))
+        return trees.scale_tree(
+            updates, trees.row_of(every, trees.scalar("worker", worker)) / jnp.mean(every)
+        )
 
     return stateless(scaled, n_workers=lambda state: known.shape[0])
 
@@ -320,18 +313,20 @@ def scale_by_measured_time(n_workers: int) -> Transformation:
 
     def init(params: optax.Params) -> MeasuredTimeState:
         count = whole("n_workers", n_workers)
-        return MeasuredTimeState(jnp.zeros(count, wide_dtype(params)), jnp.zeros(count, jnp.int32))
+        return MeasuredTimeState(
+            jnp.zeros(count, trees.wide_dtype(params)), jnp.zeros(count, jnp.int32)
+        )
 
     def update(
         updates: optax.Updates, state: MeasuredTimeState, *, worker: ArrayLike, time: ArrayLike
     ) -> Updated:
-        worker = scalar("worker", worker)
+        worker = trees.scalar("worker", worker)
         now = jnp.asarray(time).astype(state.last_delivery.dtype)
         last = state.last_delivery.at[worker].set(now, wrap_negative_indices=False)
         count = state.deliveries.at[worker].add(1, wrap_negative_indices=False)
         every = jnp.where(count > 0, last / jnp.maximum(1, count), now)
         mean = jnp.mean(every)
-        factor = jnp.where(mean > 0, row_of(every, worker) / jnp.where(mean > 0, mean, 1), 1)
-        return scale_tree(updates, factor), MeasuredTimeState(last, count)
+        factor = jnp.where(mean > 0, trees.row_of(every, worker) / jnp.where(mean > 0, mean, 1), 1)
+        return trees.scale_tree(updates, factor), MeasuredTimeState(last, count)
 
     return transformation(init, update, n_workers=lambda state: state.deliveries.shape[0])

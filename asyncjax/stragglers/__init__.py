@@ -46,17 +46,27 @@ from asyncjax.stragglers.plans.planning import (
     plan_text,
     plan_within,
 )
+from asyncjax.stragglers.policies.adaptive import (
+    ada_sync,
+    distance_test,
+    error_triggered,
+    learned_crew,
+    sign_test,
+)
 from asyncjax.stragglers.policies.coding import cyclic_code, fractional_code, gradient_coding
-from asyncjax.stragglers.policies.loss_driven import ada_sync, error_triggered
 from asyncjax.stragglers.policies.online import planned_online
-from asyncjax.stragglers.policies.policy import Choice, Observation, Policy, nothing_seen
-from asyncjax.stragglers.policies.schedules import fixed, planned, staged, timed
-from asyncjax.stragglers.policies.stationarity import distance_test, sign_test
-from asyncjax.stragglers.policies.worker_selection import (
+from asyncjax.stragglers.policies.policy import (
+    Choice,
+    Observation,
+    Policy,
     backup_workers,
     deadline,
     drop_compute,
-    learned_crew,
+    fixed,
+    nothing_seen,
+    planned,
+    staged,
+    timed,
 )
 from asyncjax.stragglers.times.censored import (
     drifting,

@@ -203,7 +203,7 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
             raise ValueError(f"--{name} must be at least {least}, got {getattr(settings, name)}")
     if settings.seed >= LIMITS["base"]:
         raise ValueError(f"--seed must be below {LIMITS['base']}, got {settings.seed}")
-    report.check_path(settings.output)
+    checks.file_path("--output", settings.output)
     for module in ("pandas", "matplotlib"):
         checks.extra(module, "study")
     asked = settings.scenes or (["all"] if file.scenes else HALF)

@@ -69,14 +69,8 @@ def held(source: str | Path, kind: str) -> Mapping[str, Any]:
     Args:
         source: The file or module.
         kind: `SCENES` or `METHODS`.
-
-    Raises:
-        TypeError: It is no mapping.
     """
-    mapping = getattr(module_of(source), kind, {})
-    if not isinstance(mapping, Mapping):
-        raise TypeError(f"{kind} of {str(source)!r} must be a mapping by name, got {mapping!r}")
-    return mapping
+    return getattr(module_of(source), kind, {})
 
 
 def things(
@@ -90,7 +84,6 @@ def things(
         engine: Of other processes; empty: there are none.
 
     Raises:
-        TypeError: It is neither.
         ValueError: There is nothing; or a module has it not.
 
     Example:
@@ -99,8 +92,6 @@ def things(
     """
     if is_source(asked):
         asked = dict.fromkeys(held(asked, kind), asked)
-    if not isinstance(asked, Mapping):
-        raise TypeError(f"{kind.lower()} must be a mapping by name or a file, got {asked!r}")
     if not asked:
         raise ValueError(f"{kind.lower()} must be one or more, got none")
     found = {name: thing(name, one, kind) for name, one in asked.items()}

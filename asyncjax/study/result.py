@@ -545,7 +545,7 @@ class Result:
         """
         from asyncjax.study import summary
 
-        report.check_path(path)
+        checks.file_path("path", path)
         made_by = command or self.source.get("command", "") or "study.compare"
         report.write(path, summary.page(self, claims, title, made_by))
         return Path(path)

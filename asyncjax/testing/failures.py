@@ -44,34 +44,31 @@ def first_difference(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | No
     return tuple(int(i) for i in np.argwhere(differs)[0])
 
 
-def check_initial_state(state: Any, whose: str) -> None:
-    """Refuses a state after `init` whose leaves are no jax arrays with dtypes of their own."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        name = f"state{jax.tree_util.keystr(path)} of {whose} must"
-        if not isinstance(leaf, jax.Array):
-            raise AssertionError(f"{name} be a jax array after init, got {shown(leaf)}")
-        if getattr(leaf, "weak_type", False):  # a typed key has none
-            raise AssertionError(
-                f"{name} have a dtype of its own after init, got a weak {leaf.dtype}"
-            )
+def _kind(leaf: Any) -> str:
+    """Dtype and shape of a leaf of a state, and what else JAX would compile anew for."""
+    if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
+        return f"no jax array, {shown(leaf)}"
+    weak = getattr(leaf, "weak_type", False)  # a typed key has none
+    return f"{'weak ' * weak}{leaf.dtype}{list(leaf.shape)}"
 
 
 def check_same_form(before: Any, after: Any, what: str) -> None:
-    """Refuses a state of another structure than that of `init`, or with a leaf of another kind."""
-    structures = jax.tree.structure(before), jax.tree.structure(after)
-    if structures[0] != structures[1]:
-        old, new = map(shown, structures)
-        raise AssertionError(f"{what} must give a state like that of init, {old}, got {new}")
-    leaves = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
-    for (path, old), new in leaves:
-        where = f"state{jax.tree_util.keystr(path)}"
-        if not isinstance(new, jax.Array | jax.ShapeDtypeStruct):
-            raise AssertionError(f"{what} must keep {where} a jax array, got {shown(new)}")
-        kinds = [
-            f"{'weak ' if getattr(leaf, 'weak_type', False) else ''}{leaf.dtype}{list(leaf.shape)}"
-            for leaf in (old, new)
-        ]
-        if kinds[0] != kinds[1]:
+    """Refuses a state whose leaves are not those that `init` made, in place, dtype and shape."""
+    old, new = (
+        {jax.tree_util.keystr(path): _kind(leaf) for path, leaf in leaves}
+        for leaves in map(jax.tree_util.tree_leaves_with_path, (before, after))
+    )
+    for place in old | new:
+        if old.get(place) != new.get(place):
+            pair = f"{old.get(place)}, as init makes it, got {new.get(place)}"
+            raise AssertionError(f"{what} must keep state{place} {pair}")
+
+
+def check_initial_state(state: Any, whose: str) -> None:
+    """Refuses a state after `init` whose leaves are no jax arrays with dtypes of their own."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if (kind := _kind(leaf)).startswith(("no ", "weak ")):
             raise AssertionError(
-                f"{what} must keep {where} {kinds[0]}, as init makes it, got {kinds[1]}"
+                f"state{jax.tree_util.keystr(path)} of {whose} must be a jax array with a dtype of"
+                f" its own after init, got {kind}"
             )

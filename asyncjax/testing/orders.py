@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import instance, shown, whole
+from asyncjax.checks import shown, whole
 from asyncjax.orders import Order
 from asyncjax.testing.failures import (
     check_initial_state,
@@ -61,7 +61,6 @@ def check_order(
         AssertionError: permutation of the order must have each of 0 .. 3 once, got [1, 0, \
 0, 1] in epoch 0
     """
-    instance("order", order, Order, "an Order, as its factories make it")
     key, n_epochs, dim = given_key("key", key), whole("n_epochs", n_epochs), whole("dim", dim)
     dim = dim if order.dim is None else order.dim
     keys = jnp.stack([key, jax.random.fold_in(key, 1)])

@@ -22,10 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import flag, function, shown, within
+from asyncjax.checks import within
 from asyncjax.testing.failures import check_initial_state, check_same_form
 
 Extras = Mapping[str, Any] | Callable[[Any, Any], Mapping[str, Any]]
@@ -77,12 +76,12 @@ def check_transform(
         >>> from asyncjax.testing import example_extras
         >>> check_transform(delay_adaptive_sgd(0.9), extras=example_extras, required=["delay"])
     """
-    _check_arguments(transform, finish, required, dtypes)
-    converges = flag("converges", converges)
     if params is None:
         params = {"bias": jnp.float32(0.5), "weight": jnp.array([-1.0, 2.0, 0.25], jnp.float32)}
-    _check_parameters(params)
-    of_step = _extras_function(extras, params)
+
+    def of_step(params: Any, step: Any) -> dict[str, Any]:
+        return dict(extras(params, step) if callable(extras) else extras)
+
     _check_unknown_extra(transform, of_step(params, 0), params)
     names = required_extras(transform) if required is None else required
     _check_required_extras(transform, names, of_step(params, 0), params)
@@ -117,10 +116,7 @@ def example_extras(params: optax.Params, step: Any) -> dict[str, Any]:
         >>> extras["delay"], extras["time"], float(extras["worker_params"])
         (1, 5.0, 1.5)
     """
-    _check_parameters(params)
     within("step", step, least=0, integer=True)
-    if np.ndim(step):
-        raise ValueError(f"step must be one integer, got shape {np.shape(step)}")
     return {
         "delay": step % 3,
         "worker": step % 3,
@@ -144,57 +140,6 @@ def required_extras(transform: optax.GradientTransformation) -> list[str]:
     parameters = inspect.signature(transform.update).parameters.values()
     alone = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
     return [one.name for one in alone if one.default is one.empty]
-
-
-def _check_arguments(transform: Any, finish: Any, required: Any, dtypes: Any) -> None:
-    """Refuses what cannot be tried: all arguments but the tree of parameters and the extras."""
-    transforms = {"transform": transform, "finish": transform if finish is None else finish}
-    for name, value in transforms.items():
-        if not all(callable(getattr(value, part, None)) for part in ("init", "update")):
-            hint = ", which is to be called first" if callable(value) else ""
-            raise TypeError(
-                f"{name} must be an optax transformation, such as optax.sgd(0.1), got"
-                f" {shown(value)}{hint}"
-            )
-    for name, value in (("required", () if required is None else required), ("dtypes", dtypes)):
-        is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
-        if not is_sequence or not all(isinstance(one, str) for one in value):
-            raise TypeError(f"{name} must be a sequence of names, got {shown(value)}")
-    if not dtypes:
-        raise ValueError(f"dtypes must name at least one dtype, got {shown(dtypes)}")
-    for dtype in dtypes:
-        with contextlib.suppress(TypeError):
-            if jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
-                continue
-        raise ValueError(f"dtypes must name floating-point dtypes, got {dtype!r}")
-
-
-def _check_parameters(params: Any) -> None:
-    """Refuses what is no tree of finite floating-point arrays with at least one leaf."""
-    words = "params must be a tree of floating-point arrays, got"
-    leaves = jax.tree.leaves(params)
-    if not leaves:
-        raise TypeError(f"{words} {shown(params)}")
-    for leaf in leaves:
-        is_array = isinstance(leaf, jax.Array | np.ndarray | np.generic)
-        if not is_array or not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            raise TypeError(f"{words} {shown(leaf)}")
-        if not isinstance(leaf, Tracer) and not np.isfinite(np.asarray(leaf)).all():
-            raise ValueError(f"params must be finite, got {shown(leaf)}")
-
-
-def _extras_function(extras: Any, params: Any) -> Callable[[Any, Any], dict[str, Any]]:
-    """The function of (params, step) that gives the extras of an update."""
-    words = "a mapping, or a function of (params, step)"
-    is_mapping = isinstance(extras, Mapping)
-    of_step = (lambda *_: extras) if is_mapping else function("extras", extras, words)
-    given = of_step(params, 0)
-    if not isinstance(given, Mapping):
-        raise TypeError(f"extras must return a mapping, got {shown(given)}")
-    for name in given:
-        if not isinstance(name, str):
-            raise TypeError(f"extras must be a mapping from names of extras, got {shown(name)}")
-    return lambda params, step: dict(of_step(params, step))
 
 
 def _gradients(params: Any, step: int = 0) -> Any:
@@ -236,14 +181,12 @@ def _check_unknown_extra(transform: Any, extra: dict[str, Any], params: Any) -> 
     try:
         expected, updates = both(grads, state, params, extra=extra)
     except TypeError as error:
-        if "an_extra_nobody_knows" in str(error):
-            raise AssertionError(f"update refused an unknown extra: {error}") from error
-        if any(f"unexpected keyword argument '{name}'" in str(error) for name in extra):
-            raise AssertionError(
-                f"update refused an extra that it was given: {error}; a rule without extras becomes"
-                " one that ignores them by optax.with_extra_args_support(rule)"
-            ) from error
-        raise
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise AssertionError(
+            f"update refused an extra that it was given: {error}; a rule without extras becomes"
+            " one that ignores them by optax.with_extra_args_support(rule)"
+        ) from error
     _same(updates, expected, "updates with and without an unknown extra")
 
 
@@ -308,20 +251,19 @@ def _loop(inner: Any, extras: Any, params: Any, grads: Sequence[Any]) -> tuple[A
 
 def _check_scan(inner: Any, extras: Any, params: Any) -> None:
     """Checks that `update` is traced once in a loop, and that `jax.lax.scan` equals the loop."""
-    n_traces = 0
+    traced = []
 
     @jax.jit
     def update(*called: Any, **extra: Any) -> Any:
-        nonlocal n_traces
-        n_traces += 1
+        traced.append(None)
         return inner.update(*called, **extra)
 
     grads = [_gradients(params, step) for step in range(_STEPS)]
     expected = _loop(inner._replace(update=update), extras, params, grads)
-    if n_traces != 1:
+    if len(traced) != 1:
         raise AssertionError(
-            f"update was traced {n_traces} times in {_STEPS} calls: its state or its extras change"
-            " shape, dtype, weak type or structure"
+            f"update was traced {len(traced)} times in {_STEPS} calls: its state or its extras"
+            " change shape, dtype, weak type or structure"
         )
 
     def body(state: Any, inputs: Any) -> Any:

@@ -31,18 +31,17 @@ some dozen workers on, and as long as s is not much more than E / n.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from asyncjax.clocks import Clock
-from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict, settled
-from asyncjax.traces.dispatch import Gate
-from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
+from asyncjax.traces.collection import Arrivals, Verdict, settled
+from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, by_worker
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.random_draws import DurationBlocks
-from asyncjax.traces.validation import by_worker
+from asyncjax.traces.server import Rules
 
 GATED_FROM = 64  # workers, from which on a gated stream is faster than the event loop
 # Events without an update, and more a worker, that the event loop lets pass without a question.
@@ -72,28 +71,10 @@ class _Found(NamedTuple):
 
 
 def trace_of_stream(
-    blocks: DurationBlocks,
-    rule: Collection,
-    run: Collector,
-    n_updates: int,
-    *,
-    gate: Gate | None,
-    timeout: np.ndarray,
-    least: np.ndarray,
-    concurrency: int | None,
-    read_at_start: bool,
-    pace: Pace | None = None,
-) -> EventTrace | None:
-    """The trace of `to_deliverer`, None where no stream makes it.
-
-    `timeout` and `least`, the shortest jobs, float64[n]. The server takes no time and no power
-    changes. A `NoStreamError` says that no stream makes it too late: the run is used up.
-    """
-    gate = None if gate is not None and gate.bound == np.inf else gate
-    args = blocks, rule, run, n_updates, gate, timeout, least, concurrency, read_at_start
-    stream = _stream(*args)
-    if stream is None:
-        return None
+    stream: Renewals | Gated, rules: Rules, n_updates: int, pace: Pace | None = None
+) -> EventTrace:
+    """The trace of a stream; a `NoStreamError` says too late that none makes it."""
+    rule = rules.collect
     if rule.period is not None and not rule.keeps_model:
         period = np.int32(rule.period)
         found = stream.first(n_updates * int(period), pace)
@@ -101,7 +82,7 @@ def trace_of_stream(
         version, handed, used = place // period, (place + 1) // period, np.ones(len(place), bool)
         steps = handed * period == place + 1
     else:
-        found, handed, verdict = _judged(stream, rule, run, n_updates, pace)
+        found, handed, verdict = _judged(stream, rules, n_updates, pace)
         used, steps = verdict != Verdict.DROP, verdict == Verdict.STEP
         version = (np.cumsum(steps) - steps).astype(np.int32)
     if stream.longest_silence(steps) >= _SILENT + _SILENT_A_WORKER * stream.n_workers:
@@ -124,24 +105,23 @@ def trace_of_stream(
     )
 
 
-def _stream(
+def stream_of(
     blocks: DurationBlocks,
-    rule: Collection,
-    run: Collector,
+    rules: Rules,
     n_updates: int,
-    gate: Gate | None,
-    timeout: np.ndarray,
-    least: np.ndarray,
     concurrency: int | None,
-    read_at_start: bool,
+    timeout: list[float],
+    least: np.ndarray,
 ) -> Renewals | Gated | None:
-    """The stream of all arrivals, if there is one.
+    """The stream of all arrivals of `to_deliverer`, if there is one; `least`: the shortest jobs.
 
-    A rule that does not say what it is stuck without is left to the event loop, which calls it
-    stuck after so many arrivals.
+    The server takes no time and no power changes. A rule that does not say what it is stuck without
+    is left to the event loop, which calls it stuck after so many arrivals.
     """
+    rule, run, read_at_start = rules.collect, rules.collector, rules.read_at_start
+    gate = None if rules.gate is not None and rules.gate.bound == np.inf else rules.gate
     n, needs, loses = blocks.clock.n_workers, run.is_stuck_without, blocks.clock.loss is not None
-    is_limited, open_jobs = loses or timeout.min() < np.inf, concurrency or n
+    is_limited, open_jobs = loses or min(timeout) < np.inf, concurrency or n
     if rule.holds_back:
         return None
     if rule.period is not None and not is_limited and gate is None:
@@ -151,11 +131,11 @@ def _stream(
     if open_jobs < n and needs(set(range(open_jobs, n))):
         return None
     if is_limited:
-        is_heard = run.given_up is not None or (timeout < least * (1.0 - _SLACK)).any()
-        may_be_stuck = loses and timeout.max() == np.inf and needs(set(range(1, n)))
+        is_heard = run.given_up is not None or (np.asarray(timeout) < least * (1.0 - _SLACK)).any()
+        may_be_stuck = loses and max(timeout) == np.inf and needs(set(range(1, n)))
         if gate is not None or open_jobs != n or is_heard or may_be_stuck:
             return None
-        return Renewals(blocks, n, timeout=timeout, keeps_model=rule.keeps_model)
+        return Renewals(blocks, n, timeout=np.asarray(timeout), keeps_model=rule.keeps_model)
     if gate is None:
         return Renewals(blocks, open_jobs, read_at_start=read_at_start)
     if open_jobs != n or n < GATED_FROM or gate.bound > max(_LEAD, _WASTE * n_updates // n):
@@ -164,10 +144,10 @@ def _stream(
 
 
 def _judged(
-    stream: Renewals | Gated, rule: Collection, run: Collector, n_updates: int, pace: Pace | None
+    stream: Renewals | Gated, rules: Rules, n_updates: int, pace: Pace | None
 ) -> tuple[_Found, np.ndarray, np.ndarray]:
     """The arrivals up to the last update, the versions they hand out, and the verdicts."""
-    receive, keeps, step = run.receive, rule.keeps_model, Verdict.STEP
+    run, keeps, step = rules.collector, rules.collect.keeps_model, Verdict.STEP
     handed, verdicts, version = array("i", [0]), bytearray(), 0  # one more handed: of time 0
     hand, judge = handed.append, verdicts.append
     wanted, found = int(_AT_FIRST * n_updates) + stream.n_workers, None
@@ -178,7 +158,7 @@ def _judged(
             sources = (found.source[at : at + _CHUNK] + 1).tolist()
             for worker, source in zip(workers, sources, strict=True):
                 read = handed[source]
-                verdict = receive(worker, version - read)
+                verdict = run.receive(worker, version - read)
                 judge(verdict)
                 if verdict is step:
                     version += 1
@@ -225,6 +205,12 @@ class _Events(NamedTuple):
     place: np.ndarray  # int64[E], of the arrivals
 
 
+def _check_order(start: np.ndarray, end: np.ndarray) -> None:
+    """Gives jobs up that are so short that they are lost in rounding: their order is not known."""
+    if ((end <= start) & (start < np.inf)).any():
+        raise NoStreamError
+
+
 class Renewals:
     """Arrivals of workers who begin their next job when one is done, or given up at the `timeout`.
 
@@ -258,7 +244,7 @@ class Renewals:
 
     def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
         """The first arrivals; may be asked again, for more."""
-        self._go_on(n_arrivals, pace)
+        self.reach = self._reach_of(n_arrivals, pace)
         worker, job, start, time, late = map(np.concatenate, zip(*self._ended(), strict=True))
         place = np.zeros(0, np.int64)  # of the arrivals, among those given up
         if self.timeout is None:
@@ -299,18 +285,17 @@ class Renewals:
             is_late = np.zeros(0, bool) if late is None else late[within]
             yield who, job.astype(np.int32), begin, end, is_late
 
-    def _go_on(self, n_arrivals: int, pace: Pace | None) -> None:
-        """Draws until the first `n_arrivals` of all workers are known."""
+    def _reach_of(self, n_arrivals: int, pace: Pace | None) -> float:
+        """A time by which the first `n_arrivals` of all workers have come, and are drawn."""
         reach = max(self.reach, n_arrivals / self.rate)
         while True:
             short = np.flatnonzero(self.last <= reach)
             if len(short):
-                told = None if pace is None else lambda share, last=reach: pace.drawn(share, last)
-                self._draw(short, reach, told)
+                self._draw(short, reach, pace)
             complete = self.last.min()  # every arrival before this moment is known
             if complete <= reach:
                 continue
-            self.reach, given_up, arrived, returned = reach, 0, 0, 0
+            given_up = arrived = returned = 0
             for piece in self.pieces:
                 within = piece.end <= reach
                 arrived += int(np.count_nonzero(within))
@@ -319,15 +304,16 @@ class Renewals:
                     returned += int(np.count_nonzero(np.isfinite(piece.end) & ~piece.late))
             arrived -= given_up
             if arrived >= n_arrivals:
-                return
+                return reach
             all_lost = not np.isfinite(self.last).any() and returned < n_arrivals
             if all_lost or given_up > _LATE * (arrived + self.n_workers) + _LATE_ANYHOW:
                 raise NoStreamError  # hardly any job is back in time, or none returns any more
             longer = min(2.0, _SPARE * n_arrivals / max(arrived, 1))
             reach = max(min(complete, reach * 2.0), reach * longer)
 
-    def _draw(self, short: np.ndarray, reach: float, told: Callable[[float], None] | None) -> None:
+    def _draw(self, short: np.ndarray, reach: float, pace: Pace | None) -> None:
         """Draws on for some workers, about until `reach`."""
+        told = None if pace is None else lambda share: pace.drawn(share, reach)
         left = (reach - self.last[short]) / self.mean[short] / self.blocks.size
         wanted = np.maximum(1, np.ceil(_SPARE * left).astype(np.int64))
         by_wanted = np.argsort(wanted, kind="stable")  # equally many blocks at once
@@ -345,8 +331,7 @@ class Renewals:
             np.cumsum(ends, axis=1, out=ends)
             if self.timeout is not None:
                 start = np.concatenate([begin[:, None], ends[:, :-1]], axis=1)
-                if ((ends <= start) & (start < np.inf)).any():
-                    raise NoStreamError  # so short that it is lost in rounding: no order is known
+                _check_order(start, ends)
                 late = start + durations > ends
             job = self.drawn[worker] * self.blocks.size
             self.pieces.append(_Piece(worker, job, begin, ends, late))
@@ -409,8 +394,7 @@ class Gated:
             if k > self.lead:  # all have delivered k - lead jobs
                 start = np.maximum(start, self.finish[k - self.lead - 1].max())
             finish = start + next(self.durations)
-            if not (finish > start).all():
-                raise NoStreamError  # so short that it is lost in rounding: its place is not known
+            _check_order(start, finish)
             self.start.append(start)
             self.finish.append(finish)
             if pace is not None:

@@ -15,16 +15,18 @@ start adds up to its compute time.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag, instance, real, shown, whole, within
+from asyncjax.checks import flag, shown, whole, within
 from asyncjax.clocks import Clock
-from asyncjax.traces.arrival_streams import NoStreamError, trace_of_stream
+from asyncjax.traces.arrival_streams import NoStreamError, stream_of, trace_of_stream
 from asyncjax.traces.collection import Collection, collector
 from asyncjax.traces.collection_rules import immediately, rennala, wait_for
 from asyncjax.traces.dispatch import (
@@ -53,7 +55,6 @@ from asyncjax.traces.server import Rules, Service, check_service
 from asyncjax.traces.stall_detection import StallDetector
 from asyncjax.traces.synchronous import restarted
 
-_READS = "one of 'assignment', 'start'"
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
 _PURE, _IMMEDIATELY = to_deliverer(), immediately()
 
@@ -96,15 +97,10 @@ class Rule:
     timeout: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in (("dispatch", Dispatch), ("collect", Collection)):
-            value = getattr(self, name)
-            instance(name, value, kind, f"a {kind.__name__}, as its factories make it")
-        if self.gate is not None:
-            instance("gate", self.gate, Gate, "a Gate, as traces.lead_at_most makes it, or None")
         if self.concurrency is not None and whole("concurrency", self.concurrency) > _MOST_OPEN:
             whole("concurrency", self.concurrency, 1, _MOST_OPEN)
-        if instance("read", self.read, str, _READS) not in ("assignment", "start"):
-            raise ValueError(f"read must be {_READS}, got {shown(self.read)}")
+        if self.read not in ("assignment", "start"):
+            raise ValueError(f"read must be one of 'assignment', 'start', got {shown(self.read)}")
         if self.read == "start" and self.collect.keeps_model:
             raise ValueError(
                 f"read must be 'assignment' for '{self.collect.name}', whose workers keep their"
@@ -174,9 +170,45 @@ class Rule:
             go on. With a timeout, `to_deliverer` asks the same worker again and the other rules ask
             the next; the jobs queued at a dead worker each take one timeout to leave it.
         """
+        dispatch, collect, concurrency = self.dispatch, self.collect, self.concurrency
+        n = clock.n_workers
+        self.check_workers(n)
+        factor: Any = np.asarray(load)
+        least = clock.least(factor)  # refuses other loads
+        factor = factor.astype(np.float64) if factor.ndim else float(factor)
+        timeout = timeouts_of(self.timeout, least)
+        if service is not None:
+            check_service(service)
+        interruptible = flag("interruptible", interruptible)
+        is_random = {"clock": clock.is_random, "dispatch": dispatch.is_random}
+        check_key(key, " and ".join(what for what, drawn in is_random.items() if drawn) or None)
+        is_free = service is None and interruptible and not clock.powers
+        is_whole = self.gate is None and self.timeout is None and concurrency is None
 
         def make(count: int) -> EventTrace:
-            return _traced(self, clock, load, service, interruptible, key, progress, count)
+            n_updates = count_of_updates(count)
+            pace = pace_of(progress, n_updates)
+            with on_host(key) as host_key:
+                duration_key, dispatch_key = jax.random.split(host_key)
+            blocks, run = DurationBlocks(clock, duration_key, factor), collector(collect, n)
+            if is_free and dispatch.answers_deliverer and run.timer is None:
+                if is_whole and clock.is_plain and collect.restarts is not None:
+                    return restarted(blocks, n_updates, collect, pace)
+                rules = Rules(list, collect, run, self.gate, self.read == "start")
+                stream = stream_of(blocks, rules, n_updates, concurrency, timeout, least)
+                if stream is not None:
+                    with contextlib.suppress(NoStreamError):
+                        return trace_of_stream(stream, rules, n_updates, pace)
+                    run = collector(collect, n)  # the other one is used up
+            answer = answering(dispatch, n, dispatch_key)
+            initial = first_jobs(n, concurrency, answer)
+            done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
+            known = looking_up(blocks, timeout), has_left
+            needs = run.is_stuck_without
+            stalls = StallDetector(collect.name, needs, dispatch, timeout, least, *known)
+            rules = Rules(answer, collect, run, self.gate, self.read == "start")
+            loop = EventLoop(done, rules, stalls, service, interruptible=interruptible)
+            return loop.run(initial, n_updates, pace)
 
         return made_until(make, until, n_updates)
 
@@ -263,60 +295,6 @@ def asynchronous(
     )
 
 
-def _traced(
-    rule: Rule,
-    clock: Clock,
-    load: ArrayLike,
-    service: Service | None,
-    interruptible: bool,
-    key: jax.Array | None,
-    progress: Callable[[Progress], None] | None,
-    n_updates: int,
-) -> EventTrace:
-    """The trace of so many updates."""
-    dispatch, collect, concurrency = rule.dispatch, rule.collect, rule.concurrency
-    n_updates = count_of_updates(n_updates)
-    n = instance("clock", clock, Clock, "a Clock, as its factories make it").n_workers
-    rule.check_workers(n)
-    factor = real("load", load, above=0.0) if np.ndim(load) == 0 else within("load", load, above=0)
-    if (shape := np.shape(factor)) not in ((), (n,)):
-        raise ValueError(f"load must be one number or one a worker, {n}, got shape {shape}")
-    factor = np.asarray(factor, np.float64) if shape else factor
-    least = clock.least(factor)
-    longest = timeouts_of(rule.timeout, least)
-    if service is not None:
-        check_service(service)
-    interruptible = flag("interruptible", interruptible)
-    is_free = service is None and interruptible and not clock.powers
-    pace, at_start = pace_of(progress, n_updates), rule.read == "start"
-    is_random = {"clock": clock.is_random, "dispatch": dispatch.is_random}
-    check_key(key, " and ".join(what for what, drawn in is_random.items() if drawn) or None)
-    with on_host(key) as host_key:
-        duration_key, dispatch_key = jax.random.split(host_key)
-    blocks = DurationBlocks(clock, duration_key, factor)
-    run = collector(collect, n)
-    if is_free and dispatch.answers_deliverer and run.timer is None:
-        is_whole = rule.gate is None and rule.timeout is None and concurrency is None
-        if is_whole and clock.is_plain and collect.restarts is not None:
-            return restarted(blocks, n_updates, collect, pace)
-        limits = {"gate": rule.gate, "timeout": np.asarray(longest), "least": least}
-        jobs = {"concurrency": concurrency, "read_at_start": at_start, "pace": pace}
-        try:
-            trace = trace_of_stream(blocks, collect, run, n_updates, **limits, **jobs)
-        except NoStreamError:
-            trace, run = None, collector(collect, n)
-        if trace is not None:
-            return trace
-    answer = answering(dispatch, n, dispatch_key)
-    initial = first_jobs(n, concurrency, answer)
-    done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
-    known = looking_up(blocks, longest), has_left
-    stalls = StallDetector(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
-    rules = Rules(answer, collect, run, rule.gate, at_start)
-    loop = EventLoop(done, rules, stalls, service, interruptible=interruptible)
-    return loop.run(initial, n_updates, pace)
-
-
 def first_jobs(n_workers: int, concurrency: int | None, answer: Answer) -> list[int]:
     """The workers who get the jobs of time 0."""
     if concurrency is None:
@@ -328,11 +306,6 @@ def timeouts_of(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:
     """How long each worker's jobs may take, inf for ever; some job at `least` must keep to it."""
     n_workers = len(least)
     longest = np.inf if timeout is None else within("timeout", timeout, above=0.0, finite=False)
-    if np.shape(longest) not in ((), (n_workers,)):
-        raise ValueError(
-            f"timeout must be one number or one a worker, {n_workers}, got shape"
-            f" {np.shape(longest)}"
-        )
     allowed = np.broadcast_to(np.asarray(longest, np.float64), (n_workers,))
     if np.all(allowed < least * (1 - 1e-9)):
         worker = int(np.argmin(least / allowed))

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncjax.checks import flag, function, instance, real, shown, whole, within
+from asyncjax.checks import flag, real, shown, whole, within
 from asyncjax.traces.event_trace import Float64, Int32, Reuse
-from asyncjax.traces.validation import check_steps, refuse
+from asyncjax.traces.validation import check_rows, check_steps, read_part, refuse_first
 
 __all__ = ["Arrivals", "Collection", "Collector", "Timer", "Verdict"]
 
@@ -143,15 +143,10 @@ class Collection:
     most: int | None = None
 
     def __post_init__(self) -> None:
-        instance("name", self.name, str, "the name of the rule")
-        function("start", self.start, "a function (n_workers) -> Collector")
         if self.weigh is None and self.reuse is None:
             raise ValueError(
                 f"weigh of the rule '{self.name}' must be given, or reuse: got neither"
             )
-        for name in ("weigh", "reuse", "serves"):
-            if getattr(self, name) is not None:
-                function(name, getattr(self, name), "a function of the Arrivals, or None")
         for name in ("period", "restarts", "quorum", "most"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
@@ -186,10 +181,12 @@ def settled(rule: Collection, arrivals: Arrivals) -> dict[str, Any]:
     used, steps = arrivals.used, arrivals.steps
     if rule.reuse is not None:
         reuse = rule.reuse(arrivals)
-        _check_rows(rule.name, reuse, arrivals)
-        served, place = np.unique(reuse.arrival, return_index=True)
+        rows = read_part("reuse", reuse)
+        check_rows(rows, arrivals.version, int(np.count_nonzero(steps)))
+        served, place = np.unique(rows.arrival, return_index=True)
         weight, serves = np.zeros(len(steps), np.float32), np.zeros(len(steps), bool)
-        weight[served], serves[served] = reuse.weight[place], True
+        weight[served], serves[served] = rows.weight[place], True
+        check_steps(serves, steps)
         return {"used": serves, "steps": steps, "weight": weight, "reuse": reuse}
     assert rule.weigh is not None
     name = f"weigh of the rule '{rule.name}'"
@@ -198,43 +195,10 @@ def settled(rule: Collection, arrivals: Arrivals) -> dict[str, Any]:
         raise ValueError(
             f"{name} must give a factor for each of {len(used)} arrivals, got shape {weight.shape}"
         )
-    text = "{name} must give 0 to gradients that are not used, got {weight} for arrival {e}"
-    refuse(~used & (weight != 0), text, weight=weight, name=name)
+    text = "{} must give 0 to gradients that are not used, got {} for arrival {e}"
+    refuse_first(~used & (weight != 0), text, name, weight)
     weight = weight.astype(np.float32, copy=False)
     return {"used": used, "steps": steps, "weight": weight, "reuse": None}
-
-
-def _check_rows(rule: str, rows: Any, arrivals: Arrivals) -> None:
-    """Refuses rows of `reuse` that are none, or serve before they are there or after the end."""
-    name, count = f"reuse of the rule '{rule}'", len(arrivals.used)
-    if not isinstance(rows, Reuse):
-        raise TypeError(f"{name} must give a Reuse, got {shown(rows)}")
-    for field, column in rows._asdict().items():
-        if np.shape(column) != (len(rows.arrival),):
-            raise ValueError(
-                f"{name} must give columns of one length, got {field} of shape {np.shape(column)}"
-            )
-        within(f"{field} of the {name}", column, integer=field != "weight")
-    refuse(
-        (rows.arrival < 0) | (rows.arrival >= count),
-        f"{{name}} must name arrivals of 0 .. {count - 1}, got {{arrival}} in row {{e}}",
-        arrival=rows.arrival,
-        name=name,
-    )
-    serves = np.zeros(count, bool)
-    serves[rows.arrival] = True
-    check_steps(serves, arrivals.steps, f" of the rule '{rule}'")
-    first, last, version = rows.first, rows.last, arrivals.version[rows.arrival]
-    n_updates = int(np.count_nonzero(arrivals.steps))
-    refuse(
-        (first < version) | (last < first) | (last >= n_updates),
-        f"{{name}} must let a gradient serve in steps of {{version}} .. {n_updates - 1}, got"
-        " {first} .. {last} in row {e}",
-        first=first,
-        last=last,
-        version=version,
-        name=name,
-    )
 
 
 class Alarm:
@@ -284,11 +248,8 @@ class Serving:
     def step(self) -> Entries:
         """What enters the step that is made now, with the last arrival or by the clock."""
         worker, delay, time, verdict = map(np.array, zip(*self._rows, strict=True))
-        worker, delay, steps = (
-            worker.astype(np.int32),
-            delay.astype(np.int32),
-            verdict == Verdict.STEP,
-        )
+        worker, delay = worker.astype(np.int32), delay.astype(np.int32)
+        steps = verdict == Verdict.STEP
         steps[-1] = True
         arrivals = Arrivals(worker, delay, time, verdict != Verdict.DROP, steps, self._n_workers)
         columns = settled(self._rule, arrivals)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from asyncjax.checks import flag, function, function_of, real, whole, within
+from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
 
 Weights = NDArray[np.floating[Any]]
@@ -94,15 +94,9 @@ def buffered(
     b = whole("b", b)
     if staleness is None:
         return Collection(f"buffered {b}", _every(b), _share(b), period=b)
-    function("staleness", staleness, "a function of the delays")
 
     def weigh(arrivals: Arrivals) -> Weights:
         weight = np.asarray(staleness(arrivals.delay), np.float64)
-        if weight.shape != arrivals.delay.shape:
-            raise ValueError(
-                f"staleness must give a weight for each of {arrivals.delay.shape} delays, got shape"
-                f" {weight.shape}"
-            )
         return within("staleness", weight, least=0.0) / b
 
     return Collection(f"buffered {b}, by staleness", _every(b), weigh, period=b)
@@ -181,7 +175,6 @@ def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:
     """
     cancel, varies = flag("cancel", cancel), callable(threshold)
     if callable(threshold):
-        function_of("threshold", threshold, "version", reason=", or a number of at least 1")
         limit_at = partial(_at_version, threshold)
         limit_at(0)
     else:
@@ -333,9 +326,6 @@ def every_bucket(n_buckets: int) -> Collection:
     """
     n_buckets = whole("n_buckets", n_buckets)
 
-    def weigh(arrivals: Arrivals) -> Weights:
-        return 1.0 / np.bincount(arrivals.version)[arrivals.version]
-
     def start(n_workers: int) -> Collector:
         if n_buckets > n_workers:
             raise ValueError(
@@ -356,7 +346,7 @@ def every_bucket(n_buckets: int) -> Collection:
 
         return Collector(receive, is_stuck_without=is_stuck_without)
 
-    return Collection(f"every of {n_buckets} buckets", start, weigh)
+    return Collection(f"every of {n_buckets} buckets", start, _mean_of_step)
 
 
 def without_all(n_workers: int) -> Callable[[Set[int]], bool]:
@@ -390,6 +380,10 @@ def _every(b: int, *, fresh: bool = False) -> Callable[[int], Collector]:
 
 def _share(b: int) -> Callable[[Arrivals], Weights]:
     return lambda arrivals: arrivals.used.astype(np.float32) / np.float32(b)
+
+
+def _mean_of_step(arrivals: Arrivals) -> Weights:
+    return 1.0 / np.bincount(arrivals.version)[arrivals.version]
 
 
 def _mean_of_means(arrivals: Arrivals) -> Weights:

@@ -35,17 +35,14 @@ from heapq import heapify, heapreplace
 from itertools import chain, count, islice, repeat
 from math import e, log, sqrt
 from operator import index
-from typing import Any
 
 import jax
 import numpy as np
 
-from asyncjax.checks import flag, function, function_of, instance, real, shown, whole, within
+from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.random_draws import on_host
 
 Answer = Callable[[Sequence[int]], Sequence[int]]
-
-Width = Callable[[int, int], float]  # (K_i, k), both at least 1 -> c
 _BLOCK = 4096
 
 
@@ -72,8 +69,6 @@ class Dispatch:
     asks_all: bool = False
 
     def __post_init__(self) -> None:
-        instance("name", self.name, str, "the name of the rule")
-        function("start", self.start, "a function (n_workers, key) -> answer")
         for name in ("is_random", "answers_deliverer", "asks_all"):
             flag(name, getattr(self, name))
 
@@ -154,14 +149,7 @@ def given(sequence: Sequence[int]) -> Dispatch:
         >>> traces.given([2, 0, 1]).start(3, None)([1, 1])
         [2, 0]
     """
-    what = "a list of worker indices (integers)"
-    workers = _listed("sequence", sequence, f"{what}, known when the trace is made")
-    if workers.ndim != 1 or not workers.size or not np.issubdtype(workers.dtype, np.integer):
-        raise ValueError(
-            f"sequence must be {what}, at least one, got shape {workers.shape} and dtype"
-            f" {workers.dtype}"
-        )
-    within("sequence", workers, least=0, integer=True)
+    workers = np.asarray(within("sequence", sequence, least=0, integer=True))
 
     def start(n_workers: int, key: jax.Array | None) -> Answer:
         outside = np.flatnonzero(workers >= n_workers)
@@ -223,10 +211,7 @@ def quotas(counts: Sequence[int]) -> Dispatch:
         >>> trace.worker, trace.time[trace.steps], trace.delay.max()
         (array([0, 0, 0, 1, 0, 0, 0, 1], dtype=int32), array([3., 6.]), np.int32(0))
     """
-    jobs = _listed("counts", counts, "a list of integers, one a worker")
-    if jobs.ndim != 1 or not jobs.size:
-        raise ValueError(f"counts must be a list of integers, one a worker, got shape {jobs.shape}")
-    within("counts", jobs, least=0, integer=True)
+    jobs = np.asarray(within("counts", counts, least=0, integer=True))
     if not jobs.any():
         raise ValueError("counts must have a job for somebody, got zeros")
     order = np.repeat(np.arange(len(jobs)), jobs)
@@ -263,10 +248,7 @@ def fastest_quotas(times: Sequence[float], b: int) -> list[int]:
         [3, 1, 0]
     """
     pace = np.asarray(within("times", times, above=0.0), np.float64)
-    if pace.ndim != 1 or not pace.size:
-        raise ValueError(f"times must be one number a worker, got shape {pace.shape}")
-    b = whole("b", b)
-    return shares(pace.tolist(), b)
+    return shares([float(time) for time in pace], whole("b", b))
 
 
 def shares(pace: Sequence[float], b: int) -> list[int]:
@@ -282,7 +264,7 @@ def shares(pace: Sequence[float], b: int) -> list[int]:
     return jobs
 
 
-def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) -> Dispatch:
+def learned_quotas(b: int, *, scale: float = 0.0) -> Dispatch:
     r"""Dispatch by quotas that follow lower confidence bounds of the workers' times (ATA).
 
     With `collect=wait_for(b), concurrency=b` every step takes exactly the round's b jobs, all at
@@ -291,12 +273,11 @@ def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) ->
     Args:
         b: Jobs of a round, at least 1.
         scale: alpha, how far times scatter, at least 0, time units (in the paper the largest
-            sub-exponential norm of a worker's law). 0 trusts the means as soon as there is one.
-        width: `(count, round) -> c`, in place of the paper's
-            :math:`c = 4 e \alpha (\sqrt{r} + r)`, :math:`r = \ln(2 k^2) / K_i`.
+            sub-exponential norm of a worker's law), in :math:`c = 4 e \alpha (\sqrt{r} + r)`,
+            :math:`r = \ln(2 k^2) / K_i`. 0 trusts the means as soon as there is one.
 
     Note:
-        Read in a summary of the paper; the default width is recalled. Which of equally good quotas
+        Read in a summary of the paper; c is recalled. Which of equally good quotas
         the paper takes was not to be had: here workers with a bound of 0 share the jobs evenly,
         those with the smaller number first. A time is that from start to arrival; jobs that are
         given up are not observed.
@@ -314,24 +295,14 @@ def learned_quotas(b: int, *, scale: float = 0.0, width: Width | None = None) ->
         Maranjyan, Saad, Richtárik, Orabona, 2025 (arXiv 2502.00775), ATA.
     """
     b, scale = whole("b", b), real("scale", scale, least=0.0)
-    if width is not None:
-        function_of("width", width, "count", "round", reason=", or None")
-
-    def published(count: int, number: int) -> float:
-        ratio = log(2 * number**2) / count
-        return 4 * e * scale * (sqrt(ratio) + ratio)
-
-    def start(n_workers: int, key: jax.Array | None) -> Answer:
-        return _Learner(n_workers, b, published if width is None else width)
-
-    return Dispatch("learned quotas", start)
+    return Dispatch("learned quotas", lambda n_workers, key: _Learner(n_workers, b, scale))
 
 
 class _Learner:
     """One run: answers with the workers of the round, and hears how long jobs took."""
 
-    def __init__(self, n_workers: int, b: int, width: Width) -> None:
-        self.b, self.width, self.round = b, width, 0
+    def __init__(self, n_workers: int, b: int, scale: float) -> None:
+        self.b, self.scale, self.round = b, scale, 0
         self.count, self.total = [0] * n_workers, [0.0] * n_workers
         self.left: list[int] = []  # of the round, last first
 
@@ -354,7 +325,8 @@ class _Learner:
         count = self.count[worker]
         if not count:
             return 0.0
-        wide = real(f"width({count}, {self.round})", self.width(count, self.round), least=0.0)
+        ratio = log(2 * self.round**2) / count
+        wide = 4 * e * self.scale * (sqrt(ratio) + ratio)
         return max(0.0, self.total[worker] / count - wide)
 
 
@@ -363,36 +335,19 @@ def answering(rule: Dispatch, n_workers: int, key: jax.Array | None) -> Answer:
     answer = rule.start(n_workers, key)
     if str(getattr(rule.start, "__module__", "")).startswith("asyncjax."):
         return answer
-    whose = f"the dispatch rule '{rule.name}' must"
 
     def checked(deliverers: Sequence[int]) -> Sequence[int]:
         handed = [index(worker) for worker in answer(deliverers)]
-        if len(handed) != len(deliverers):
+        if len(handed) != len(deliverers) or not all(0 <= i < n_workers for i in handed):
             raise ValueError(
-                f"{whose} answer {len(deliverers)} deliverers with as many workers, got"
-                f" {shown(handed)}"
+                f"the dispatch rule '{rule.name}' must answer {len(deliverers)} deliverers with as"
+                f" many workers of 0 .. {n_workers - 1}, got {handed[:9]}"
             )
-        for worker in handed:
-            if not 0 <= worker < n_workers:
-                raise ValueError(
-                    f"{whose} name workers of 0 .. {n_workers - 1}, got {worker} for {deliverers}"
-                )
         return handed
 
     if (observe := getattr(answer, "observe", None)) is not None:
         checked.observe = observe  # pyright: ignore[reportFunctionMemberAccess]
     return checked
-
-
-def _listed(name: str, values: Any, words: str) -> np.ndarray:
-    """Reads a list of numbers."""
-    try:
-        numbers = np.asarray(values)
-    except (TypeError, ValueError):  # ragged, or traced
-        numbers = np.asarray(None)
-    if numbers.dtype == object or np.ndim(numbers) == 0:
-        raise TypeError(f"{name} must be {words}, got {shown(values)}")
-    return numbers
 
 
 def _down_a_list(

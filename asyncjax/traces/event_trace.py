@@ -58,6 +58,9 @@ class Reuse(NamedTuple):
     weight: NDArray[np.float32]  # float32[K]
 
 
+PARTS: dict[str, Any] = {"open_jobs": OpenJobs, "cancelled": CancelledJobs, "reuse": Reuse}
+
+
 class EventTrace(NamedTuple):
     """Arrivals at the server in the order in which it served them.
 
@@ -169,3 +172,14 @@ def worker_count(trace: EventTrace) -> int:
     if trace.n_workers is not None:
         return trace.n_workers
     return int(np.max(trace.worker)) + 1 if len(trace.worker) else 0
+
+
+def by_worker(worker: np.ndarray) -> np.ndarray:
+    """The order of arrivals by worker, those of one worker as they come.
+
+    Sixteen bits at a time, which are sorted in linear time.
+    """
+    order = np.argsort(worker.astype(np.uint16), kind="stable")
+    if worker.max(initial=0) >= 2**16:
+        order = order[np.argsort((worker >> 16).astype(np.uint16)[order], kind="stable")]
+    return order

@@ -15,11 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jax.core import Tracer
 
-from asyncjax.checks import shown, whole
-from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.validation import LARGEST, by_worker, validate
+from asyncjax.traces.event_trace import EventTrace, by_worker
+from asyncjax.traces.validation import read_column, refuse_first, validate
 
 
 def from_delays(
@@ -83,38 +81,33 @@ def from_delays(
         >>> trace.steps, trace.weight
         (array([False,  True, False,  True]), array([0.5, 0.5, 0.5, 0.5], dtype=float32))
     """
-    delays = _integers("delay", delay)
-    shape = delays.shape
-    workers = np.zeros(shape, np.int64) if worker is None else _integers("worker", worker, shape)
-    times = np.arange(1.0, len(delays) + 1) if time is None else _column("time", time, shape)
-    if times.dtype.kind not in "iuf":
-        raise ValueError(f"time must be numbers, got dtype {times.dtype}")
-    if n_workers is not None:
-        n_workers = whole("n_workers", n_workers, 1, LARGEST)
+    delays = read_column("delay", delay)
+    shape, entry = delays.shape, "one entry an update as in delay"
+    workers = np.zeros(shape, np.int64)
+    if worker is not None:
+        workers = read_column("worker", worker, shape, entry)
+    times = np.arange(1.0, len(delays) + 1)
+    if time is not None:
+        times = read_column("time", time, shape, entry)
     if version is None:
         versions, of = np.arange(len(delays)), "update"
     else:
-        versions, of = _integers("version", version, shape), "gradient"
+        versions, of = read_column("version", version, shape, entry), "gradient"
         _check_versions(versions)
-    bad = np.flatnonzero((delays < 0) | (delays > versions))
-    if bad.size:
-        k = int(bad[0])
-        raise ValueError(
-            f"delay of {of} {k} is {delays[k]}; allowed are 0..{versions[k]}: none is older than"
-            " version 0"
-        )
-    workers = workers.astype(np.int32)
+    text = f"delay of {of} {{e}} is {{}}; allowed are 0..{{}}: none is older than version 0"
+    refuse_first((delays < 0) | (delays > versions), text, delays, versions)
+    columns: dict[str, Any] = {"worker": workers, "read_version": versions - delays}
+    columns |= {"version": versions, "time": times}
     trace = EventTrace(
-        time=times.astype(np.float64),
-        worker=workers,
+        **columns,
         job=_jobs(workers),
-        read_version=(versions - delays).astype(np.int32),
-        version=versions.astype(np.int32),
         used=np.ones(shape, bool),
         steps=np.append(versions[1:] > versions[:-1], True),
         weight=(1.0 / np.bincount(versions)[versions]).astype(np.float32),
     )
     validate(trace._replace(n_workers=n_workers))
+    columns = {name: column.astype(np.int32) for name, column in columns.items()}
+    trace = trace._replace(**{**columns, "time": times.astype(np.float64)})
     if worker is not None and time is not None:
         trace = trace._replace(start=_starts(trace))
     return trace._replace(n_workers=int(workers.max()) + 1 if n_workers is None else n_workers)
@@ -141,13 +134,14 @@ def _check_versions(version: np.ndarray) -> None:
     goes = np.diff(version, prepend=0)
     wrong = (goes < 0) | (goes > 1)
     wrong[0] = version[0] != 0
-    if wrong.any():
-        k = int(np.argmax(wrong))
-        allowed = f"are {version[k - 1]} and {version[k - 1] + 1}" if k else "is 0"
-        raise ValueError(
-            f"version of gradient {k} is {version[k]}; allowed {allowed}: versions begin with 0 and"
-            " go on by 0 or 1, since every update takes a gradient"
-        )
+    text = "version of gradient {e} is {}; allowed {}: versions begin with 0 and go on by 0 or 1,"
+    text += " since every update takes a gradient"
+    refuse_first(
+        wrong,
+        text,
+        version,
+        lambda k: f"are {version[k - 1]} and {version[k - 1] + 1}" if k else "is 0",
+    )
     *taken, last = np.bincount(version).tolist()
     if len(taken) > 1 and min(taken) == max(taken) > last:
         raise ValueError(
@@ -163,34 +157,3 @@ def _jobs(worker: np.ndarray) -> np.ndarray:
     job = np.empty(len(worker), np.int32)
     job[order] = np.arange(len(worker)) - np.searchsorted(ranked, ranked)
     return job
-
-
-def _column(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    if isinstance(values, Tracer):
-        raise TypeError(
-            f"{name} must be known on the host, outside jit and vmap, got {shown(values)}"
-        )
-    try:
-        column = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a list of numbers, got {shown(values)}") from error
-    if shape is not None and column.shape != shape:
-        raise ValueError(
-            f"{name} must have shape {shape}, one entry an update as in delay, got {column.shape}"
-        )
-    return column
-
-
-def _integers(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    column = _column(name, values, shape)
-    if column.ndim != 1 or not column.size:
-        raise ValueError(
-            f"{name} must be a list of integers, at least one, got shape {column.shape}"
-        )
-    if column.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be integers, got dtype {column.dtype}")
-    if column.max() > LARGEST or column.min() < -LARGEST:
-        raise ValueError(
-            f"{name} must be integers of 32 bits, got {column.min()} to {column.max()}"
-        )
-    return column.astype(np.int64)

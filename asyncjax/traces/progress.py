@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import function, real, shown, whole, within
+from asyncjax.checks import real, whole, within
 from asyncjax.traces.event_trace import EventTrace, StalledError, worker_count
 
 _SECONDS = 0.25
@@ -72,9 +72,7 @@ class Pace:
 
 def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
     """The pace of a run, None where nobody wants to know."""
-    if progress is None:
-        return None
-    return Pace(function("progress", progress, "a function of a Progress, or None"), n_updates)
+    return None if progress is None else Pace(progress, n_updates)
 
 
 def made_until(
@@ -113,7 +111,6 @@ def lasting(
     *,
     n_updates: int = 8,
     multiple_of: int = 1,
-    progress: Callable[[Progress], None] | None = None,
 ) -> list[EventTrace]:
     """Makes traces of equally many updates that all last at least to their horizon.
 
@@ -124,8 +121,6 @@ def lasting(
         n_updates: Number of updates to begin with.
         multiple_of: The number of updates is a multiple of this; the beginning is rounded up to it,
             too. Equal numbers share compilations.
-        progress: Called after every `make` with the updates made, those that will be asked for next
-            (at the end: the same), and the time that all traces reach.
 
     Returns:
         What `make` gave last; a trace's last arrival is at its horizon or later.
@@ -139,20 +134,22 @@ def lasting(
         >>> [bool(run.time[-1] >= 50.0) for run in runs], len({run.n_updates for run in runs})
         ([True, True, True], 1)
     """
-    function("make", make, "a function n_updates -> traces")
-    if progress is not None:
-        function("progress", progress, "a function of a Progress, or None")
     horizons = np.asarray(within("horizon", horizon, above=0.0), np.float64)
     unit = whole("multiple_of", multiple_of)
     count = -(-whole("n_updates", n_updates) // unit) * unit
     before, added = None, 0
     while True:
         runs = make(count)
-        _check(runs, count, horizons)
+        if horizons.shape not in ((), (len(runs),)):
+            raise ValueError(
+                f"horizon must be one number or one a trace, {len(runs)}, got shape"
+                f" {horizons.shape}"
+            )
         ends = np.array([run.end for run in runs], np.float64)
-        lasts = bool(np.all(ends >= horizons))
+        if np.all(ends >= horizons):
+            return list(runs)
         # At one instant a worker delivers no more than once.
-        stands = [] if lasts or before is None else np.flatnonzero(ends <= before).tolist()
+        stands = [] if before is None else np.flatnonzero(ends <= before).tolist()
         for place in stands:
             if added > worker_count(runs[place]):
                 raise ValueError(
@@ -160,34 +157,7 @@ def lasting(
                     f" ends at time {runs[place].end:g} with {count - added} updates and with"
                     f" {count}"
                 )
-        wanted = count
-        if not lasts:
-            wanted = math.ceil(count * min(_LEAP, float(np.max(_SPARE * horizons / ends))))
-            # Rounding up to a larger unit leaves room, too.
-            wanted = -(-wanted // unit) * unit if unit > 1 else wanted + 1
-        if progress is not None:
-            progress(Progress(count, wanted, float(ends.min())))
-        if lasts:
-            return list(runs)
+        wanted = math.ceil(count * min(_LEAP, float(np.max(_SPARE * horizons / ends))))
+        # Rounding up to a larger unit leaves room, too.
+        wanted = -(-wanted // unit) * unit if unit > 1 else wanted + 1
         before, added, count = ends, wanted - count, wanted
-
-
-def _check(runs: Sequence[EventTrace], count: int, horizons: np.ndarray) -> None:
-    """Refuses what is no list of one trace of `count` updates a horizon."""
-    if isinstance(runs, EventTrace) or not isinstance(runs, list | tuple):
-        what = "one trace" if isinstance(runs, EventTrace) else shown(runs)
-        raise TypeError(f"make must give a list of traces, got {what}; return [trace] for one")
-    if not runs:
-        raise ValueError(f"make must give at least one trace, got none for {count} updates")
-    if horizons.shape not in ((), (len(runs),)):
-        raise ValueError(
-            f"horizon must be one number or one a trace, {len(runs)}, got shape {horizons.shape}"
-        )
-    for place, run in enumerate(runs):
-        if not isinstance(run, EventTrace):
-            raise TypeError(f"make must give a list of traces, got {shown(run)} at place {place}")
-        if run.n_updates != count:
-            raise ValueError(
-                f"make must give traces of {count} updates, as asked, but trace {place} has"
-                f" {run.n_updates}"
-            )

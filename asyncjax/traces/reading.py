@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax.checks import file_path, flag, instance, shown, whole, within
+from asyncjax.checks import file_path, flag, shown, whole, within
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.log_reader import jobs, tables
 from asyncjax.traces.log_reader.headers import UNITS, roles_of
@@ -94,9 +94,7 @@ def read_log(
     """
     named = {"worker": worker, "step": step, "start": start, "end": end, "duration": duration}
     named = {name: column for name, column in named.items() if column is not None}
-    for name, column in named.items():
-        instance(name, column, str, "the name of a column, or None")
-    if unit is not None and instance("unit", unit, str, "a unit, or None").lower() not in UNITS:
+    if unit is not None and unit.lower() not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, or None, got {unit!r}")
     seconds = None if unit is None else UNITS[unit.lower()]
     drops = flag("drop_invalid", drop_invalid)
@@ -125,7 +123,7 @@ def _durations(path: Any) -> Log | None:
         rows, source = list(path.items()), "a mapping"
     elif getattr(path, "ndim", 0) == 2:
         rows, source = list(enumerate(np.asarray(path))), "an array"
-    elif isinstance(path, list | tuple) and path and all(map(_is_row, path)):
+    elif isinstance(path, list | tuple) and all(map(_is_row, path)):
         rows, source = list(enumerate(path)), "a list"
     else:
         return None
@@ -176,16 +174,11 @@ def _table(path: Any, max_unpacked: int | None) -> Table:
     """The table of a file, or of rows in memory."""
     if isinstance(path, str | os.PathLike):
         return tables.read_file(file_path("path", path), max_unpacked)
-    if not isinstance(path, list | tuple) or not path:
-        raise TypeError(
-            "path must be the path of a file, a trace with starts, a mapping from worker to"
-            f" durations, an array [n, k] of durations or a list of rows, got {shown(path)}"
-        )
     if isinstance(path[0], Mapping):
         return tables.of_objects(enumerate(path, 1), "rows", "row")
-    width = len(path[0]) if isinstance(path[0], list | tuple) else 0
+    width = len(path[0])
     for number, row in enumerate(path, 1):
-        if not isinstance(row, list | tuple) or len(row) != width or width not in (2, 3):
+        if len(row) != width or width not in (2, 3):
             raise TypeError(
                 "path must have rows (worker, duration) or (worker, step, duration), got"
                 f" {shown(row)} in row {number}"

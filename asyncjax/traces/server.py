@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from asyncjax.checks import instance, real
+from asyncjax.checks import real
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict, settled
 from asyncjax.traces.dispatch import Answer, Gate
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
@@ -35,9 +35,8 @@ class Service(NamedTuple):
     step: float = 0.0  # more, for one that makes it step, time units
 
 
-def check_service(service: Any) -> None:
-    """Refuses what is no service."""
-    instance("service", service, Service, "a traces.Service, or None")
+def check_service(service: Service) -> None:
+    """Refuses times of a service below 0."""
     for name, value in service._asdict().items():
         real(f"service.{name}", value, least=0.0)
 

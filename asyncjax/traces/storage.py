@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from asyncjax.storage import load_arrays, save_arrays
-from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, Reuse
+from asyncjax.traces.event_trace import PARTS, EventTrace
 from asyncjax.traces.validation import validate
-
-_PARTS = {"open_jobs": OpenJobs, "cancelled": CancelledJobs, "reuse": Reuse}
 
 
 def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
@@ -32,7 +30,7 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
     """
     arrays = {}
     for name, value in validate(trace)._asdict().items():
-        if name in _PARTS and value is not None:
+        if name in PARTS and value is not None:
             arrays |= {f"{name}.{key}": np.asarray(part) for key, part in value._asdict().items()}
         elif value is not None:
             arrays[name] = np.asarray(value)
@@ -68,18 +66,14 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> EventTrace:
 
     fields: dict[str, Any] = {}
     for name in EventTrace._fields:
-        if name in _PARTS:
-            columns = [f"{name}.{field}" for field in _PARTS[name]._fields]
+        if name in PARTS:
+            columns = [f"{name}.{field}" for field in PARTS[name]._fields]
             if any(column in arrays for column in columns):
-                fields[name] = _PARTS[name](*map(taken, columns))
+                fields[name] = PARTS[name](*map(taken, columns))
         elif name in arrays or name not in EventTrace._field_defaults:
             fields[name] = taken(name)
     if arrays:
         raise ValueError(f"the field {min(arrays)!r} is unknown, a trace has none of this name")
     if (count := fields.get("n_workers")) is not None:
-        if count.shape or count.dtype.kind not in "iu":
-            raise ValueError(
-                f"n_workers must be one integer, got shape {count.shape} and dtype {count.dtype}"
-            )
-        fields["n_workers"] = int(count)
+        fields["n_workers"] = count.item()
     return EventTrace(**fields)

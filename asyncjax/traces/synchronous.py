@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import instance, real, whole
+from asyncjax.checks import real, whole
 from asyncjax.clocks import Clock
 from asyncjax.traces.collection import Arrivals, Collection, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, StalledError
@@ -114,8 +114,37 @@ trains: use simulation.run_policy
                 " use simulation.run_policy"
             )
 
+        n = clock.n_workers
+        k = whole("k", self.k, 1, n)
+        check_key(key, "clock" if clock.is_random else None)
+
         def make(count: int) -> EventTrace:
-            return _made(clock, self.k, self.load, key, progress, count)
+            n_updates, now = count_of_updates(count), 0.0
+            pace = pace_of(progress, n_updates)
+            with on_host(key) as host_key:
+                duration_key, _ = jax.random.split(host_key)  # the same stream as `asynchronous`
+            blocks = DurationBlocks(clock, duration_key, float(self.load))
+            begins, served = np.empty(n_updates), np.empty((n_updates, n), np.int32)
+            finished, share = np.empty((n_updates, n)), np.full((n_updates, 1), 1 / np.float32(k))
+            for r, finish_from in zip(range(n_updates), _rounds(blocks), strict=False):
+                finish = finish_from(now)
+                order = np.argsort(finish, kind="stable")
+                begins[r], served[r], finished[r] = now, order, finish[order]
+                if np.isinf(finished[r, k - 1]):
+                    returned = int(np.isfinite(finish).sum())
+                    columns = begins[:r], served[:r], finished[:r], k, share[:r]
+                    raise StalledError(
+                        f"the trace cannot go on after update {r} at time {now:g}: only"
+                        f" {returned} of {n} jobs of the next round return, and the server waits"
+                        f" for k = {k}",
+                        _compact(*columns) if r else None,
+                    )
+                now = finished[r, k - 1]
+                if pace is not None:
+                    pace.at(r + 1, now)
+            if pace is not None:
+                pace.end(now)
+            return _compact(begins, served, finished, k, share)
 
         return made_until(make, until, n_updates)
 
@@ -152,46 +181,6 @@ def synchronous(
     """
     rounds = Synchronous(k, load)
     return rounds.trace(clock, n_updates=n_updates, until=until, key=key, progress=progress)
-
-
-def _made(
-    clock: Clock,
-    k: int,
-    load: float,
-    key: jax.Array | None,
-    progress: Callable[[Progress], None] | None,
-    n_updates: int,
-) -> EventTrace:
-    """The trace of so many rounds."""
-    n = instance("clock", clock, Clock, "a Clock, as its factories make it").n_workers
-    n_updates, k = count_of_updates(n_updates), whole("k", k, 1, n)
-    check_key(key, "clock" if clock.is_random else None)
-    pace = pace_of(progress, n_updates)
-    with on_host(key) as host_key:
-        duration_key, _ = jax.random.split(host_key)  # the same stream as `asynchronous`
-    blocks = DurationBlocks(clock, duration_key, float(load))
-
-    now = 0.0
-    begins, served = np.empty(n_updates), np.empty((n_updates, n), np.int32)
-    finished, share = np.empty((n_updates, n)), np.full((n_updates, 1), 1.0 / np.float32(k))
-    for r, finish_from in zip(range(n_updates), _rounds(blocks), strict=False):
-        finish = finish_from(now)
-        order = np.argsort(finish, kind="stable")
-        begins[r], served[r], finished[r] = now, order, finish[order]
-        if np.isinf(finished[r, k - 1]):
-            returned = int(np.isfinite(finish).sum())
-            columns = begins[:r], served[:r], finished[:r], k, share[:r]
-            raise StalledError(
-                f"the trace cannot go on after update {r} at time {now:g}: only {returned} of {n}"
-                f" jobs of the next round return, and the server waits for k = {k}",
-                _compact(*columns) if r else None,
-            )
-        now = finished[r, k - 1]
-        if pace is not None:
-            pace.at(r + 1, now)
-    if pace is not None:
-        pace.end(now)
-    return _compact(begins, served, finished, k, share)
 
 
 def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from asyncjax.checks import flag, function, real, whole, within
+from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Timer, Verdict
 from asyncjax.traces.collection_rules import without_all
 
@@ -49,10 +49,8 @@ def grace_period(
             0, as in `buffered`. None: all 1.
 
     Returns:
-        The rule. A step is made when the wait is over; the trace says so in `step_time`.
-
-    Note:
-        The divisor is the number of gradients in the step, with and without `staleness`.
+        The rule. A step is made when the wait is over; the trace says so in `step_time`. The
+        divisor is the number of gradients in the step, with and without `staleness`.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -201,25 +199,13 @@ def _collection(
     holds_back: bool,
 ) -> Collection:
     """The rule, which says how many open jobs it needs where its workers are held back."""
-    weigh, most = _mean(staleness), quorum if most is None else most
-    if not holds_back:
-        return Collection(name, start, weigh)
-    return Collection(name, start, weigh, holds_back=True, quorum=quorum, most=most)
-
-
-def _mean(staleness: Staleness | None) -> Callable[[Arrivals], NDArray[np.floating[Any]]]:
-    """Weights of a mean over the gradients of each step."""
-    if staleness is not None:
-        function("staleness", staleness, "a function of the delays, or None")
 
     def weigh(arrivals: Arrivals) -> NDArray[np.floating[Any]]:
         factor = 1.0 if staleness is None else staleness(arrivals.delay)
-        if staleness is not None and np.shape(factor) != arrivals.delay.shape:
-            raise ValueError(
-                f"staleness must give a weight for each of {arrivals.delay.shape} delays, got shape"
-                f" {np.shape(factor)}"
-            )
-        factor = within("staleness", factor, least=0.0)
-        return factor / np.bincount(arrivals.version)[arrivals.version]
+        count = np.bincount(arrivals.version)[arrivals.version]
+        return np.asarray(within("staleness", factor, least=0.0)) / count
 
-    return weigh
+    if not holds_back:
+        return Collection(name, start, weigh)
+    most = quorum if most is None else most
+    return Collection(name, start, weigh, holds_back=True, quorum=quorum, most=most)

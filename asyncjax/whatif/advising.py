@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from asyncjax import storage
-from asyncjax.checks import flag, instance
+from asyncjax.checks import flag
 from asyncjax.whatif.comparing import Comparison, Interval
 from asyncjax.whatif.describing import SURE, Description
 from asyncjax.whatif.words import said
@@ -141,8 +141,6 @@ def advise(
         >>> advice.busy, advice.lasting
         (0.5, True)
     """
-    instance("description", description, Description, "a Description, as describe makes it")
-    instance("comparison", comparison, Comparison, "a Comparison, as compare makes it")
     given = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
     known: dict[str, Any] = dict(zip(("skew", "noise", "link"), given.values(), strict=True))
     asked = {question["what"] for question in _asked(tree()["tree"])}

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 
 from asyncjax import traces
-from asyncjax.checks import flag, instance, one_key
+from asyncjax.checks import flag, one_key
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif import page
 from asyncjax.whatif.advising import Advice, advise, known_of
-from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, teller
+from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, untold
 from asyncjax.whatif.describing import Description, describe
 from asyncjax.whatif.toys import ToyResult, ToyResults, toy_training
 from asyncjax.whatif.words import filled, said
@@ -102,7 +102,7 @@ class Answer:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page, or the figures if the name of the file ends in ".json"."""
-        file = Path(instance("path", path, (str, os.PathLike), "the path of a file"))
+        file = Path(path)
         if file.suffix == ".json":
             save_json(file, self.numbers())
         else:
@@ -193,12 +193,10 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     """
     quick = flag("quick", quick)
     key = jax.random.key(0) if key is None else one_key("key", key)
-    if command is not None:
-        instance("command", command, str, "a text, or None")
     log = traces.read_log(path)
     rows_of(log)  # refuses one worker before anything is computed
     known = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
-    told = teller(progress)
+    told = progress or untold
     told("describing the workers", 0.0)
     description = describe(log)
     if command is None:

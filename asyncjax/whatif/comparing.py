@@ -33,7 +33,7 @@ import jax
 import numpy as np
 
 from asyncjax import traces
-from asyncjax.checks import function, instance, whole
+from asyncjax.checks import whole
 from asyncjax.clocks import Clock
 from asyncjax.clocks.of_trace import CYCLED
 from asyncjax.traces import EventTrace
@@ -395,7 +395,7 @@ def compare(
     """
     rows = rows_of(log)
     draws = whole("draws", draws, 2)
-    progress = teller(progress)
+    progress = progress or untold
     key = jax.random.key(0) if key is None else key
     check_key(key, "compare")
     span, notes = _span(rows)
@@ -423,16 +423,12 @@ def compare(
     return Comparison(tuple(log.workers), tuple(found), span, draws, notes)
 
 
-def teller(progress: Tell | None) -> Tell:
-    """Who is told of progress, or nobody."""
-    if progress is None:
-        return lambda what, share: None
-    return function("progress", progress, "a function of a text and a share, or None")
+def untold(what: str, share: float) -> None:
+    """Tells nobody."""
 
 
 def rows_of(log: Log) -> list[np.ndarray]:
     """The durations of a log, which must have two workers."""
-    instance("log", log, Log, "a Log, as traces.read_log makes it")
     rows = [np.asarray(row, np.float64) for row in log.durations]
     if len(rows) < 2:
         raise ValueError(f"log must have at least two workers to compare rules, got {len(rows)}")

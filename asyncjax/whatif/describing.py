@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from asyncjax.checks import instance, whole
+from asyncjax.checks import whole
 from asyncjax.clocks import Clock, resampled
 from asyncjax.traces import Log
 from asyncjax.whatif.laws import Fit, fits_of
@@ -437,7 +437,6 @@ def describe(log: Log, *, seed: int = 0) -> Description:
         >>> description.sentences[1]
         'Slow for good, not by chance: 0 (2.3 times)'
     """
-    instance("log", log, Log, "a log, as traces.read_log makes it")
     rng = np.random.default_rng(whole("seed", seed, 0))
     side, by = aligned(log)
     spread, dependence = spread_of(log, side, rng), dependence_of(log, side, rng)

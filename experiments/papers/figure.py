@@ -21,11 +21,7 @@ from experiments import part
 from experiments.common.numbers import rounded
 
 ROWS = part.ROWS / "papers"
-PAPERS = tuple(
-    name
-    for name in ("delay_adaptive", "asgrad", "cd_grab", "fastest_k", "pd_ors")
-    if Path(__file__).with_name(f"{name}.py").exists()
-)
+PAPERS = ("cd_grab",)
 RECALLED = "*recalled*"  # of a setting that was remembered and not seen
 DIGITS = 5
 Numbers = Mapping[str, Any]
@@ -95,13 +91,13 @@ def named(words: str) -> Iterator[tuple[Paper, Figure]]:
 
 def make(of: Paper, figure: Figure, options: Options, folder: Path, *, commit: bool) -> Found:
     """Measures and draws a figure; writes its numbers and its picture, and returns the words."""
-    folder.mkdir(parents=True, exist_ok=True)
     began, name = time.process_time(), f"{of.name}_{figure.name}"
     numbers = rounded(figure.measure(options), DIGITS)
     minutes = (time.process_time() - began) / 60
     record = {"numbers": numbers, "minutes": rounded(minutes, 2), "date": f"{date.today()}"}
     rows = [(folder, folder)] + [(ROWS, part.FIGURES)] * commit
     for place, pictures in rows:
+        place.mkdir(parents=True, exist_ok=True)
         storage.save_json(place / f"{name}.json", record)
         part.save(pictures / f"paper_{name}.png", figure.draw(numbers))
     return figure.found(numbers)

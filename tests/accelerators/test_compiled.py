@@ -1,43 +1,20 @@
-"""Every main loop, compiled for a TPU v5e and an H100 that are not there.
-
-The compilers of both devices run in a process of their own, so that the tests here stay on a CPU.
-"""
+"""Every main loop, compiled for a TPU v5e and an H100 that are not there."""
 
 import fcntl
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from benchmarks.compiled import DEVICES, missing
+from benchmarks.compiled import DEVICES
+from tests.accelerators import rows_of, skip_without
 from tests.accelerators.programs import CASES
 
-ROOT = Path(__file__).parents[2]
-LONGEST = 1500  # seconds that all programs of a device may take together
 EVERY = [(kind, model, name) for kind in DEVICES for model in CASES for name in CASES[model]]
 STATED = [each for each in EVERY if each[2].startswith(("waves", "events", "sweep"))]
 # Of the activations of 48 lanes, padded to 128 columns, more lie there at once than one has: up to
 # twice what is stated.
 MISSED = [("tpu", "one block", "sweep of 16")]
-
-
-def compiled(kind):
-    """One row a program; for a TPU the compiler asks for no network."""
-    quick = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
-    surroundings = {name: value for name, value in os.environ.items() if name not in quick}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.accelerators.programs", kind],
-        cwd=ROOT,
-        env=surroundings | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST,
-    )
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {"rows": rows, "words": done.stderr[-2000:]}
 
 
 @pytest.fixture(scope="session")
@@ -47,19 +24,17 @@ def found(tmp_path_factory):
     shared = own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own
 
     def look(kind, model, name):
-        words = missing(kind)
-        if words is not None:
-            pytest.skip(f"needs the compiler of a {DEVICES[kind].name}: {words}")
+        skip_without(kind)
         path = shared / f"compiled-{kind}.json"
         with (shared / f"compiled-{kind}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                path.write_text(json.dumps(compiled(kind)))
-        known = json.loads(path.read_text())
-        of_program = [
-            row for row in known["rows"] if (row["model"], row["program"]) == (model, name)
-        ]
-        assert of_program, f"was not compiled: {known['words']}"
+                path.write_text(
+                    json.dumps(rows_of("tests.accelerators.programs", kind, check=False))
+                )
+        rows, words = json.loads(path.read_text())
+        of_program = [row for row in rows if (row["model"], row["program"]) == (model, name)]
+        assert of_program, f"was not compiled: {words}"
         assert "error" not in of_program[0], of_program[0]["error"]
         return of_program[0]
 

@@ -1,39 +1,18 @@
 """A transformer of 100 million parameters under 64 workers fits a TPU v5e 4x4."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from benchmarks.compiled import DEVICES, missing
+from tests.accelerators import rows_of, skip_without
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 CHIPS, HBM = 16, 16e9
 
 
 @pytest.fixture(scope="module")
 def found():
     """What the compiler made of the replay and of its synchronous rival, by name."""
-    words = missing("tpu")
-    if words is not None:
-        pytest.skip(f"needs the compiler of a {DEVICES['tpu'].name}: {words}")
-    quick = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
-    surroundings = {name: value for name, value in os.environ.items() if name not in quick}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.transformer_100m", "--json"],
-        cwd=ROOT,
-        env=surroundings | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    skip_without("tpu")
+    rows, _ = rows_of("benchmarks.transformer_100m", "--json")
     return {row["program"]: row for row in rows}
 
 

@@ -39,14 +39,6 @@ def test_window_is_the_sum_of_the_last_steps(steps, delays):
     assert int(state.steps_pushed) == LENGTH
 
 
-def test_state_is_a_fixed_carry():
-    history = buffers.step_window(4)
-    before = history.init()
-    after = history.push(before, 0.5)
-    for old, new in zip(before, after, strict=True):
-        assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, False)
-
-
 def test_counter_saturates_and_the_ring_goes_on():
     history = buffers.step_window(2)
     state = history.init()._replace(steps_pushed=jnp.int32(np.iinfo(np.int32).max))

@@ -87,25 +87,3 @@ def test_slots_take_a_vector():
     state = slots.init(jnp.float32(0))
     state = slots.write(state, jnp.array([3, -1, 1]), jnp.array([30.0, 90.0, 10.0]))
     np.testing.assert_array_equal(slots.read(state, jnp.array([1, 0, 3])), [10, 0, 30])
-
-
-@pytest.mark.parametrize(
-    ("factory", "name"),
-    [
-        (buffers.version_ring, "capacity"),
-        (buffers.version_slots, "n_slots"),
-        (buffers.step_window, "capacity"),
-        (buffers.gradient_table, "n_workers"),
-    ],
-)
-def test_sizes_are_checked(factory, name):
-    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
-        factory(0)
-    with pytest.raises(TypeError, match=f"{name} must be an integer .* got 2.5"):
-        factory(2.5)
-    with pytest.raises(TypeError, match="got True"):
-        factory(True)
-    with pytest.raises(TypeError, match=f"{name} must be a static integer .* got a traced value"):
-        jax.jit(factory)(3)
-    factory(np.int64(2))
-    factory(jnp.int32(2))

@@ -34,13 +34,6 @@ def test_the_share_of_lost_jobs_is_the_probability(lost):
     assert (np.abs(share - chance) <= 4.5 * error).all()
 
 
-def test_losses_are_independent_of_each_other_and_of_the_times(law, lost):
-    plain = np.asarray(law.durations(KEY, N_JOBS))
-    rows = np.concatenate([lost[1:, :-1], lost[1:, 1:], plain[1:, :-1]])
-    table = np.corrcoef(rows)
-    assert np.abs(table - np.eye(6)).max() < 5 / np.sqrt(N_JOBS)
-
-
 def test_a_smaller_probability_loses_a_part_of_the_same_jobs(law, lost):
     fewer = np.isinf(clocks.with_failures(law, 0.5 * np.array(CHANCES)).durations(KEY, N_JOBS))
     assert (fewer <= lost).all()
@@ -69,10 +62,8 @@ def test_a_lost_job_has_its_links_but_no_end(law):
     assert np.isinf(parts.compute).any()
 
 
-def test_what_a_clock_says_about_itself():
-    plain = clocks.constant([1.0, 2.0])
-    clock = clocks.with_failures(plain, 0.5)
-    assert plain.is_plain
-    assert not clock.is_plain
-    assert clock.is_random
-    assert not plain.is_random
+def test_losses_are_independent_of_each_other_and_of_the_times(law, lost):
+    plain = np.asarray(law.durations(KEY, N_JOBS))
+    rows = np.concatenate([lost[1:, :-1], lost[1:, 1:], plain[1:, :-1]])
+    table = np.corrcoef(rows)
+    assert np.abs(table - np.eye(6)).max() < 5 / np.sqrt(N_JOBS)

@@ -83,17 +83,3 @@ def test_long_run_moments(clock):
     np.testing.assert_allclose(clock.mean[[7, 9]], SLOW)
     share = (clock.mean - FAST) / (SLOW - FAST)
     np.testing.assert_allclose(clock.variance, share * (1 - share) * (SLOW - FAST) ** 2)
-
-
-def test_share_of_slow_jobs_in_a_sample():
-    n_jobs = 40_000
-    clock = clocks.markov(FAST, SLOW, [0.1, 0.9], [0.3, 0.8])
-    draws = np.asarray(clock.durations(KEY, n_jobs), np.float64)
-    share = (draws == SLOW).mean(1)
-    expected = np.array([0.1 / 0.4, 0.9 / 1.7])
-    memory = np.array([0.6, -0.7])  # correlation of successive jobs
-    error = np.sqrt(expected * (1 - expected) / n_jobs * (1 + memory) / (1 - memory))
-    assert (np.abs(share - expected) < 4.5 * error).all()
-    centred = (draws == SLOW) - expected[:, None]
-    found = (centred[:, 1:] * centred[:, :-1]).mean(1) / (expected * (1 - expected))
-    np.testing.assert_allclose(found, memory, atol=0.03)

@@ -43,11 +43,6 @@ def test_rows_are_cycled_when_they_end_and_have_their_own_moments(recorded):
         assert len(row) == count
 
 
-def test_rows_of_one_length_are_a_recorded_clock():
-    trace = traces.synchronous(clocks.constant([1.0, 2.0]), k=2, n_updates=40)
-    assert clocks.of_trace(trace).law.name == "recorded"
-
-
 def test_resampling_draws_every_recorded_time_and_no_other():
     rows = [[1.0, 2.0, 4.0], [8.0], [3.0, 5.0]]
     clock = clocks.resampled(rows)

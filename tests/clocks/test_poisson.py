@@ -55,12 +55,6 @@ def test_moments_are_those_of_the_clipped_law(float64):
     np.testing.assert_allclose(moments[1], variance, rtol=1e-12, atol=1e-12)
 
 
-def test_one_time_unit_at_least_is_the_default():
-    clock = clocks.poisson([0.5, 2.0, 1e6])
-    np.testing.assert_allclose(clock.mean, [0.5 + np.exp(-0.5), 2 + np.exp(-2.0), 1e6], rtol=1e-12)
-    np.testing.assert_allclose(clock.variance[2], 1e6, rtol=1e-9)
-
-
 def test_unknown_rates_end_in_nan_and_not_in_a_loop():
     draw = jax.jit(lambda rate: clocks.poisson(rate).durations(jax.random.key(0), 3))
     assert bool(jnp.isnan(draw(jnp.nan)).all())

@@ -18,13 +18,6 @@ def ends(clock, start, work, key=None):
     return [line.finish(start, work) for line in timelines(clock, key)]
 
 
-def test_a_plain_clock_adds():
-    lines = timelines(clocks.constant([1.0, 2.0]), None)
-    assert [line.finish(0.1, 0.2) for line in lines] == [0.1 + 0.2] * 2
-    assert lines[0].finish(1e9, 1e-9) == 1e9 + 1e-9
-    assert lines[0].finish(0.0, INF) == INF
-
-
 def test_a_table_by_hand():
     clock = clocks.with_speed(clocks.constant(1.0), [1.0, 2.0], [[2.0, 0.5], [0.0, 1.0]])
     first, second = timelines(clock, None)
@@ -99,23 +92,6 @@ def test_an_outage_may_be_the_last():
     clock = clocks.on_off(clocks.constant(1.0), up=clocks.constant(4.0), down=gone)
     assert ends(clock, 0.0, 4.0, KEY) == [4.0, 4.0]
     assert ends(clock, 0.0, 40.0, KEY) == [58.0, INF]
-
-
-def test_draws_are_made_at_power_1():
-    law = clocks.exponential([1.0, 2.0, 4.0])
-    clock = clocks.on_off(law, up=clocks.exponential(1.0), down=clocks.exponential(9.0))
-    np.testing.assert_array_equal(clock.durations(KEY, 41), law.durations(KEY, 41))
-    np.testing.assert_array_equal(clock.mean, law.mean)
-    np.testing.assert_array_equal(clock.variance, law.variance)
-
-
-def test_what_a_clock_says_about_itself():
-    one = clocks.constant(1.0)
-    fixed = clocks.on_off(one, up=one, down=one)
-    assert not fixed.is_plain
-    assert not fixed.is_random
-    assert clocks.on_off(one, up=clocks.exponential(1.0), down=one).is_random
-    assert not clocks.with_speed(one, [1.0], [1.0]).is_random
 
 
 def test_numbers_of_workers_are_broadcast():

@@ -84,14 +84,6 @@ def test_they_are_what_was_released(name):
     np.testing.assert_array_equal(clocks.recording(name).durations, read)
 
 
-def test_the_spread_is_what_was_released():
-    own = clocks.recording("job_spread").columns
-    with open(released("pai_minibatch_spread.csv"), encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
-    for name, column in own.items():
-        assert [float(row[name]) for row in rows] == column.tolist()
-
-
 @pytest.mark.parametrize("name", ["spot_p3", "spot_g4dn", "request_lengths"])
 def test_tables_are_what_was_released(name):
     file = released(f"{name}.csv")
@@ -139,11 +131,6 @@ def test_columns_may_have_other_names_and_labels_be_text(write):
     path = write("node,step,seconds,rest", *path.splitlines()[1:])
     durations = clocks.read_durations(path, worker="node", order="step", duration="seconds")
     np.testing.assert_array_equal(durations, [[0.5], [2.5], [1.0], [3.0]])
-
-
-def test_rows_at_the_same_place_stay_in_the_order_of_the_file(write):
-    path = write("worker,time,batch_time_norm", "a,1,3", "a,1,2", "a,0,9", "a,1,1")
-    np.testing.assert_array_equal(clocks.read_durations(str(path)), [[9.0, 3.0, 2.0, 1.0]])
 
 
 def test_a_warning_says_how_many_rows_a_short_worker_costs(write):

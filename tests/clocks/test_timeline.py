@@ -102,16 +102,6 @@ def test_answers_do_not_depend_on_earlier_questions(powers, questions):
     assert all(line_of(powers).finish(*questions[0]) == answers[0] for _ in range(2))
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(LENGTHS, min_size=1, max_size=3), JOBS)
-def test_power_1_adds(lengths, job):
-    start, work = job
-    end = line_of([(lengths, [1.0] * len(lengths), True)]).finish(start, work)
-    assert math.isclose(end, start + work, rel_tol=1e-13)
-    outlasts = line_of([([*lengths, 1000.0], [1.0] * (len(lengths) + 1), False)])
-    assert outlasts.finish(start + sum(lengths), work) == start + sum(lengths) + work
-
-
 def test_long_runs_do_not_drift():
     power = [0.125, 0.375, 1.0, 0.25], [0.5, 0.0, 2.0, 1.0], True
     line, now = line_of([power]), 0.0
@@ -151,21 +141,3 @@ def test_lengths_come_from_streams_of_their_own(outages, float64):
                 line.finish(start, work), oracle.finish(powers, start, work), rel_tol=1e-12
             )
     assert len(line.rates) > 130  # more than one block
-
-
-def test_lengths_are_drawn_only_when_a_job_reaches_them():
-    asked = []
-
-    def draw(clock, key, worker, first, count):
-        asked.append((worker, first))
-        return np.full(count, 1.0)
-
-    clock = clocks.on_off(
-        clocks.constant([1.0, 1.0]), up=clocks.constant(1.0), down=clocks.constant(1.0)
-    )
-    lines = timelines(clock, None, draw=draw)
-    assert asked == []
-    assert lines[1].finish(0.0, 64.0) == 127.0
-    assert asked == [(1, 0), (1, 0)]
-    assert lines[1].finish(0.0, 65.0) == 129.0
-    assert asked == [(1, 0), (1, 0), (1, 64), (1, 64)]

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asyncjax import clocks, results, traces
+from asyncjax import clocks, traces
 from asyncjax.study import search as tuning
-from asyncjax.study.result import Result
 from experiments.common.methods import METHODS
-from experiments.compare import job, report
+from experiments.compare import job, report, runs
 from experiments.compare.runs import Outcome, Settings
+from tests.experiments import made_up
 
 BY_NAME = {method.name: method for method in METHODS}
 SPACE = {"step": tuning.Knob((0.05, 0.1, 0.2))}
@@ -25,19 +25,15 @@ def outcome(name: str, reached: list[float], used: tuple[int, int] = (1, 1)) -> 
     """One that reaches .9 at the given times, an instance each; infinite: never."""
     time = np.tile(np.arange(0.0, 21.0), (len(reached), 1))
     accuracy = np.where(time >= np.array(reached)[:, None], 0.95, 0.5)
-    counts = np.array(used)
     summary: Any = SimpleNamespace(
-        n_workers=2, used_by_worker=counts, used=counts.sum(), delay_mean=0.5, delay_max=1.0,
+        n_workers=2, used_by_worker=np.array(used), used=sum(used), delay_mean=0.5, delay_max=1.0,
         utilisation=1.0, thrown_away=0, cancelled=0,
     )  # fmt: skip
-    trials = tuple(
-        tuning.Trial({"step": step}, score, 0) for step, score in ((0.1, 1.0), (0.2, 2.0))
-    )
+    trials = [tuning.Trial({"step": step}, score, 0) for step, score in ((0.1, 1.0), (0.2, 2.0))]
+    count = time.astype(int) + 1
     return Outcome(
-        method=BY_NAME[name], tuned=tuning.Tuned(SPACE, trials, 10), time=time,
-        computed=time.astype(int) + 1,
-        version=time.astype(int) + 1,
-        loss=1.0 - accuracy, accuracy=accuracy, trace=TRACE,
+        method=BY_NAME[name], tuned=tuning.Tuned(SPACE, tuple(trials), 10), time=time,
+        computed=count, version=count, loss=1.0 - accuracy, accuracy=accuracy, trace=TRACE,
         summaries=(summary,) * len(reached),
     )  # fmt: skip
 
@@ -60,21 +56,9 @@ OUTCOMES = [
 ORDER = ["pure async", "shuffled async", "synchronous", "random async"]
 
 
-def test_the_answer_names_the_first_its_lead_its_rivals_and_its_price(settings):
-    told = job.answer(job.as_rows(settings, OUTCOMES))
-    assert told.startswith("Pure async is first at 90 % test accuracy, after 4.00 units")
-    lead = float(np.exp(np.mean(np.log([16 / 4, 15 / 4, 16 / 6, 17 / 3, 16 / 4]))))
-    assert f"Synchronous rounds need {lead:.2g} times as long (" in told
-    assert "No significant difference from it: shuffled async (5.00)." in told
-    assert "Not reached within 20: random async." in told
-    assert "least used worker 0.5 times as often as an even share" in told
-    assert "the first of those that use all alike is shuffled async, after 5.00." in told
-
-
 def test_the_answer_says_no_more_than_the_numbers(settings):
     alone = job.answer(job.as_rows(settings, [OUTCOMES[0]]))
     assert alone.startswith("Synchronous is first")
-    assert len(re.findall(r"\.(?: |$)", alone)) == 2  # and that set B was not run
     none = job.answer(job.as_rows(settings, [OUTCOMES[1]]))
     assert none.startswith("No way of training reaches 90 % test accuracy within 20 units")
     assert none.endswith("random async comes closest, with 50 %.")
@@ -90,12 +74,11 @@ def test_ranks_and_quartiles_are_those_that_the_instances_leave_open(settings):
         ("synchronous", "3"),
         ("random async", "4"),
     ]
-    one = outcome("pure async", [4.0, 8.0, 6.0, np.inf, np.inf])
-    [row] = job.main_table(job.as_rows(settings, [one])).rows
+    one = job.as_rows(settings, [outcome("pure async", [4.0, 8.0, 6.0, np.inf, np.inf])])
+    [row] = job.main_table(one).rows
     assert row[3].startswith("8.00 (6.00 to ")  # no quartile is made of a time that never came
-    [row] = job.targets_table(job.as_rows(settings, [one])).rows
-    assert isinstance(row[1], results.Spread)
-    assert (row[1].low, row[1].median, row[1].reached) == (6.0, 8.0, 0.6)
+    spread = job.targets_table(one).rows[0][1]
+    assert (spread.low, spread.median, spread.reached) == (6.0, 8.0, 0.6)
 
 
 @pytest.mark.slow
@@ -110,28 +93,12 @@ def test_the_report_begins_with_the_answer_and_ends_with_how_it_was_made(setting
     text = report.write(settings, OUTCOMES, job.bars(result), tables, words).read_text("utf-8")
     bare = re.sub(r"base64,[A-Za-z0-9+/=]*", "", text)
     assert bare.index('class="verdict">Pure async is first') < bare.index("<nav")
-    headings = re.findall(r"<h2>(.*?)</h2>", bare)
-    assert headings[0] == "The answer"
-    assert headings[-1] == "Version, command and papers"
-    pictures = re.findall(r'<img alt="(.*?)"', bare)
-    assert pictures[0].startswith("Simulated time to stay at 90 %")
     body = bare[bare.index("<main>") :]
     assert re.findall(r"<tr><td>([a-z ]+)</td>", body)[: len(ORDER)] == ORDER
     last = body[body.rindex("<section") :]
-    words = "python -m experiments.compare --instances 5 --tuning-instances 2 --n-workers 2"
-    for said in (words, "asyncjax 0", "2310.20452"):
-        assert said in last
+    assert "compare --instances 5 --tuning-instances 2 --n-workers 2" in last
     assert last.count("2310.20452") == 1  # a paper once, though two methods are in it
     assert "2202.08550" not in last  # of methods that were not run
-    assert bare.count("<source media=") == 3  # accuracy, loss, staleness have a form for phones
-
-
-def test_the_bars_stand_in_the_order_of_the_answer(settings, monkeypatch):
-    seen = []
-    monkeypatch.setattr(job.plots, "bars", lambda names, *_, **__: seen.extend(names) or b"\x89PNG")
-    monkeypatch.setattr(job, "Illustration", lambda figure, caption: figure)
-    job.bars(job.as_rows(settings, OUTCOMES))
-    assert seen == ORDER
 
 
 def test_the_command_has_what_is_not_the_default(tmp_path):
@@ -150,23 +117,11 @@ EARLY, LATE = [4.0, 5.0, 4.5, 6.0], [12.0, 14.0, np.inf, 13.0]
 
 def rows_of(letter, times):
     """A set: the times of each method, an instance each."""
-    head = {"scene": "digits", "set": letter, "horizon": 20.0, "instance": range(4)}
-    parts = [
-        pd.DataFrame(head | {"method": m, "time": own, "gradients": own, "final_loss": own})
-        for m, own in times.items()
-    ]
-    return Result(pd.concat(parts), "time", {"instances": 4, "target": 0.9, "horizon": 20.0})
-
-
-def test_verdicts_flip_with_the_numbers():
-    claim = "pure async is at the target before synchronous rounds"
-    for pure, waiting, said in (
-        (EARLY, LATE, "holds"),
-        (LATE, EARLY, "does not hold"),
-        (EARLY, [4.5, 4.0, 5.0, 6.0], "no significant difference"),
-    ):
-        found = rows_of("A", {"pure async": pure, "synchronous": waiting})
-        assert found.verdicts(job.CLAIMS)[claim] == {"A": said}
+    cells = [({"scene": "digits", "method": m, "horizon": 20.0}, own) for m, own in times.items()]
+    facts = {"instances": 4, "target": 0.9, "horizon": 20.0}
+    result = made_up.result(cells, "time", letter, facts=facts)
+    times = result.rows["time"]
+    return replace(result, rows=result.rows.assign(gradients=times, final_loss=times))
 
 
 def test_sets_that_differ_are_said_to():
@@ -178,10 +133,7 @@ def test_sets_that_differ_are_said_to():
 
     told = both(EARLY, LATE)
     assert told.startswith("Two disjoint sets of 4 instances agree in all")
-    assert told.endswith(
-        "1 differ significantly the same way in both, 0 in neither, 0 in one only, 0 in opposite"
-        " ways."
-    )
+    assert "1 differ significantly the same way in both, 0 in neither" in told
     told = both(LATE, EARLY)
     assert "pure async is at the target before synchronous rounds (holds | does not hold)" in told
     assert told.endswith("1 in opposite ways.")
@@ -194,3 +146,34 @@ def test_the_other_set_stands_behind_where_settings_are_alike(monkeypatch):
     monkeypatch.setattr(job.part, "committed", lambda name: known)
     assert job.beside(one).sets == ("B", "A")
     assert job.beside(replace(one, facts={"instances": 3})).sets == ("B",)
+
+
+CROSSES_AND_LEAVES = [0.5, 0.95, 0.5, 0.95, 0.95, 0.5]  # at records 0 .. 5, the last too late
+
+
+def test_a_time_is_that_after_which_a_run_stays_until_the_horizon(tmp_path):
+    """In what is shown, in what is committed, in what is tuned."""
+    settings = Settings(output=tmp_path, instances=1, horizon=4.0, levels=(0.9,))
+    one = outcome("pure async", [np.inf])
+    time, accuracy = np.arange(6.0)[None], np.array([CROSSES_AND_LEAVES])
+    one = replace(one, time=time, accuracy=accuracy, computed=10 * time.astype(int))
+    rows = job.as_rows(settings, [one]).rows
+    assert rows[["time", "time_0.9", "gradients"]].to_numpy().tolist() == [[3.0, 3.0, 30.0]]
+    assert runs.score(settings, time, accuracy) == pytest.approx(np.log(3.0) + 0.01 * 0.05)
+    longer = replace(settings, horizon=5.0)
+    assert job.as_rows(longer, [one]).rows["time"].tolist() == [np.inf]
+
+
+def test_a_ratio_of_cut_times_is_a_bound(tmp_path):
+    settings = Settings(output=tmp_path, n_workers=2, horizon=20.0, instances=3, levels=(0.9,))
+    early, late = outcome("pure async", [4.0] * 3), outcome("synchronous", [16.0, 17.0, np.inf])
+    there = outcome("synchronous", [16.0, 17.0, 20.0])
+    for other, need in ((late, "more than 4.4 times"), (there, "4.4 times")):
+        told = job.answer(job.as_rows(settings, [early, other]))
+        assert f"Synchronous rounds need {need}" in told
+
+
+@pytest.mark.slow
+def test_the_bars_stand_in_the_order_of_the_answer(settings):
+    [axes] = job.bars(job.as_rows(settings, OUTCOMES)).figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ORDER

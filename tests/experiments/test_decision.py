@@ -104,18 +104,6 @@ def test_where_noise_makes_a_question_the_other_set_does_not_confirm_it():
     assert sum(saved.low > 1 for saved in asked) <= 1
 
 
-def test_the_other_way_round_gives_the_other_tree(result):
-    """Slow workers that hold labels are good for pure and bad for Rescaled: the leaves swap."""
-
-    def swapped(uneven, skew, noise, link):
-        own = truth(uneven, skew, noise, link)
-        return {**own, "pure": own["Rescaled"], "Rescaled": own["pure"]}
-
-    answers, follow = scenes_of(result, "A").answers, decision.followed(tree_for(swapped))
-    slow = np.flatnonzero(answers["skew"] & (answers["busy"] < 0.9))
-    assert {follow[at] for at in slow} == {"pure"}
-
-
 def test_gains_are_those_of_the_set_that_chose_nothing(result, found):
     shown = scenes_of(result, "B")
     for leaf, gain in zip(decision.leaves(found.tree), found.gains, strict=True):

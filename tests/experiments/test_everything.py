@@ -8,6 +8,7 @@ import pytest
 from asyncjax import storage
 from experiments import everything, pages, part
 
+FOLDER = Path(everything.__file__).parent
 EXTRA = {"experiments.ordering.epoch_costs"}  # needs the extra tpu-compile
 
 
@@ -44,10 +45,7 @@ def test_one_that_fails_is_told_and_run_again(tmp_path):
 
 
 def test_every_experiment_is_there_and_unknown_ones_are_refused(tmp_path):
-    folders = {
-        path.parent.name
-        for path in everything.Path(everything.__file__).parent.glob("*/__main__.py")
-    }
+    folders = {path.parent.name for path in FOLDER.glob("*/__main__.py")}
     modules = {path.split(".")[1] for path in part.PARTS.values() if path.count(".") == 1}
     assert folders | modules == {re.split(r"[. ]", name)[0] for name in everything.EXPERIMENTS}
     with pytest.raises(ValueError, match=r"must be among compare, .* got 'nothing'"):
@@ -60,8 +58,8 @@ def is_run(command):
     if name in everything.EXPERIMENTS:
         return True
     collection, _, one = name.partition(".")
-    page = Path(everything.__file__).parent / collection / "__main__.py"
-    parts = re.findall(r"^    \(([\w, ]+)\),$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    text = (FOLDER / collection / "__main__.py").read_text(encoding="utf-8")
+    parts = re.findall(r"^    \(([\w, ]+)\),$", text, re.MULTILINE)
     return collection in everything.EXPERIMENTS and any(one in line.split(", ") for line in parts)
 
 

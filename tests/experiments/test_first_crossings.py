@@ -44,13 +44,10 @@ def test_a_part_with_rows_hands_it_over_and_its_page_has_it(name):
     assert SAID in in_one_line(f"docs/experiments/{name}.md")
 
 
-def test_pages_say_it_beside_their_tables():
+def test_pages_say_it_beside_their_tables_and_the_main_job_that_its_runs_stay():
     assert in_one_line("docs/which_rule.md").count(SAID) == 4
     assert SAID in in_one_line("docs/claims.md")
     assert SAID in in_one_line("docs/protocol.md")
-
-
-def test_the_main_job_counts_the_time_after_which_a_run_stays():
     text = in_one_line("docs/main_job.md")
     assert SAID not in text
     assert "A time to a target is that of the record from which on a run stays there" in text

@@ -12,28 +12,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asyncjax import problems, simulation, stragglers, traces
+from asyncjax import problems, simulation, stragglers
 from asyncjax.stragglers.policies.policy import check_policy
+from asyncjax.study import scenes
 from asyncjax.study.command import ROWS as STORED
 from asyncjax.study.methods import METHODS, POLICIES, REFERENCE, STEP_RULES
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.result import Result
-from asyncjax.study.scenes import (
-    COMPARED,
-    DIMENSION,
-    N_WORKERS,
-    UNEVEN,
-    drawn,
-)
-from asyncjax.study.scenes import FACTORS as SCENES
 from experiments import part
 from experiments.common.side_by_side import raveled
-from experiments.matrix import full, job, lanes
+from experiments.matrix import job, lanes
 from experiments.matrix.job import Settings
 from experiments.matrix.lanes import Run
 from tests.experiments.test_decision import result_of as made_up
 
 ONE = Seeds(0, TUNING, 0)
+SCENES = scenes.FACTORS
 SCENE = "straggler, alike, high noise, free links"
 LEVELS = (0.5, 0.8)
 
@@ -54,12 +48,12 @@ def test_policies_ask_for_what_there_is(name):
 
     def choice(settings):
         policy = deciding(settings)[0].k
-        return policy.decide(policy.init(), stragglers.nothing_seen(N_WORKERS))[1]
+        return policy.decide(policy.init(), stragglers.nothing_seen(scenes.N_WORKERS))[1]
 
     settings = {name: knob.values[0] for name, knob in space.items()}
     policy = deciding(settings)[0].k
-    check_policy(policy)
-    assert 1 <= int(choice(settings).k) <= N_WORKERS
+    check_policy(policy, scenes.N_WORKERS)
+    assert 1 <= int(choice(settings).k) <= scenes.N_WORKERS
     assert 1 <= float(choice(settings).load) <= policy.max_load <= 8
     assert jax.eval_shape(choice, jax.tree.map(jnp.asarray, settings)).k.shape == ()
 
@@ -73,13 +67,13 @@ def test_settings_that_a_gradient_brings_make_the_rule(name):
     rule: Any = method.optimizer(first)
     built: Any = lanes.carried(method)(jnp.float32(1.0))
     settings = jnp.asarray([[9.0] * len(names), [float(first[name]) for name in names]])
-    x = jnp.linspace(-2.0, 1.0, DIMENSION + 1)
+    x = jnp.linspace(-2.0, 1.0, scenes.DIMENSION + 1)
     state, other = rule.init(x), built.init({"model": x, "settings": settings})
     for update in range(2):
         extras = {"delay": jnp.int32(update), "job": update, "time": update + 1.0}
         extras |= {"key": jax.random.key(update), "read_params": x, "worker": 3}
         change, state = rule.update(x, state, x, **extras)
-        extras |= {"read_params": {"model": x}, "worker": 3 + 5 * N_WORKERS}
+        extras |= {"read_params": {"model": x}, "worker": 3 + 5 * scenes.N_WORKERS}
         carried, other = built.update(
             {"model": x, "settings": settings}, other, {"model": x}, **extras
         )
@@ -102,7 +96,7 @@ def test_rules_with_a_table_of_workers_run_in_lanes_of_many():
 def test_a_run_in_its_lane_is_what_it_is_alone(name):
     """Also with another scene and other settings beside it."""
     method, knobs = METHODS[name], {"step": 0.25, "group": 4}
-    scene, data = SCENES[SCENE], drawn(SCENES[SCENE], ONE)
+    scene, data = SCENES[SCENE], scenes.drawn(SCENES[SCENE], ONE)
     plain = replace(data.problem, metrics_of=(("model", raveled),))
     if method.adapt:
         knobs |= {"local steps": 3, "local step": 0.5}
@@ -122,35 +116,13 @@ def test_a_run_in_its_lane_is_what_it_is_alone(name):
     np.testing.assert_allclose(gap, expected[1], rtol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("methods", ("sgd",), "methods must be among synchronous; .*, got 'sgd'"),
-        ("scenes", ("noon",), "scenes must be among even, alike, .*, got 'noon'"),
-        ("instances", 1, "instances must be at least 2, got 1"),
-    ],
-)
-def test_wrong_settings_are_named(name, value, message):
-    with pytest.raises(ValueError, match=message):
-        job.resolved(Settings(**{name: value}))
-
-
-def test_full_takes_all_methods():
-    assert job.resolved(Settings(full=True)).methods == tuple(METHODS)
-    plain = job.resolved(Settings())
-    assert plain.methods[0] == REFERENCE
-    assert len(plain.methods) < len(METHODS)
-    assert plain.scenes == tuple(SCENES)
-    assert all(len(lanes.space_of(one)) <= plain.trials for one in METHODS.values())
-
-
 def result_of(times, methods=("synchronous", "pure", "Rescaled")):
     """Rows in which a method's times are as `times(method, uneven, skew)` says, and noise."""
 
     def truth(uneven, skew, *_):
         return {method: times(method, uneven, skew) for method in methods}
 
-    return made_up(truth, spread=0.03, unevens=tuple(UNEVEN), horizon=100.0)
+    return made_up(truth, spread=0.03, unevens=tuple(scenes.UNEVEN), horizon=100.0)
 
 
 def verdicts(times):
@@ -192,20 +164,6 @@ def test_a_speed_up_is_that_of_cut_times_and_its_sign_says_which_are(reference, 
     assert row[1].startswith(f"{sign}{own['ratio']:.2g} (")
 
 
-@pytest.mark.slow
-def test_all_methods_are_shown_by_what_they_gain():
-    result = result_of(lambda method, *_: {"pure": 10.0}.get(method, 20.0))
-    is_one = (result.rows["scene"] == SCENE) & (result.rows["method"] == "pure")
-    result.rows.loc[is_one, "at_edge"] = True
-    made = full.of_rows(result)
-    assert (made.facts["best values"], made.facts["at an edge"]) == (3 * len(SCENES), 1)
-    assert {claim.text for claim in full.claims(made)} <= {one.text for one in job.claims(result)}
-    (first, gain, *_), *rows = full.table(made).rows
-    assert first == "pure"
-    assert gain.startswith("2 (")
-    assert ("synchronous", "1", "1", "1") in rows
-
-
 def test_rows_that_come_with_the_library_are_those_of_the_matrix():
     stored, rows = Result.load(STORED).rows, part.committed("matrix").rows
     key = ["scene", "set", "instance", "method"]
@@ -230,7 +188,7 @@ def rows(settings):
 @pytest.mark.slow
 def test_arrival_is_faster_beside_a_straggler_in_both_sets(rows):
     """The claim of the page, on three instances."""
-    result = Result(rows, COMPARED)
+    result = Result(rows, scenes.COMPARED)
     for letter in job.SETS:
         assert job.speed_up(result, "pure", {"uneven": "straggler"}, letter)["ratio"] > 1.5
     assert (rows["trials"] == 4).all()
@@ -248,7 +206,7 @@ def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(setti
     assert sum(line.startswith("[") for line in capsys.readouterr().out.splitlines()) == 2
     assert [path.read_bytes() for path in files] == before
     again = Result.load(settings.output / "matrix.csv.gz").rows
-    np.testing.assert_allclose(again[COMPARED], rows[COMPARED], rtol=1e-5)
+    np.testing.assert_allclose(again[scenes.COMPARED], rows[scenes.COMPARED], rtol=1e-5)
     assert {path.name for path, _ in made.figures} == {"matrix_speed_up.png", "matrix_levels.png"}
 
 
@@ -257,15 +215,3 @@ def test_all_methods_run_beside_the_matrix(settings):
     made = part.run(part.module("matrix_full"), settings)
     assert made.name == "matrix_full"
     assert [row[0] for row in made.tables[-1].rows] == ["pure", "synchronous"]
-
-
-def test_traces_serve_all_settings_that_do_not_change_them():
-    def trace(**settings):
-        run = Run(SCENE, ONE, tuple(settings.items()))
-        return lanes.trace_of(METHODS["buffered"], run)
-
-    one = trace(step=0.5, group=4)
-    assert trace(step=1.0, group=4) is one
-    assert trace(step=1.0, group=2) is not one
-    assert traces.validate(one).n_updates % lanes.RECORDS == 0
-    assert one.time[-1] >= SCENES[SCENE].horizon

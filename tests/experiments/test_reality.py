@@ -22,15 +22,8 @@ EVEN = tasks.Workers("even", (0.01, 0.01))
 @pytest.mark.slow
 def test_two_rules_on_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "CASES", (EVEN,))
-    settings = job.Settings(
-        output=tmp_path,
-        engine="threads",
-        cases=("even",),
-        rules=("pure", "synchronous"),
-        repeats=2,
-        seconds=0.3,
-        heard=50,
-    )
+    few = {"cases": ("even",), "rules": ("pure", "synchronous"), "repeats": 2}
+    settings = job.Settings(tmp_path, engine="threads", seconds=0.3, heard=50, **few)
     made = run(job, settings)
     result = part.Result.load(tmp_path / "reality.csv.gz")
     rows = result.rows
@@ -38,14 +31,11 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
     assert list(rows["clock"]) == [*job.CLOCKS] * 2
     assert (rows["least"] <= rows["median"]).all()
     assert (rows["median"] <= rows["most"]).all()
-    assert (result.select(method="synchronous")[["delay_real", "delay_simulated"]] == 0).all(
-        axis=None
-    )
+    in_rounds = result.select(method="synchronous")
+    assert not in_rounds[["delay_real", "delay_simulated"]].any(axis=None)
     told = result.facts["measured, A"]["even"]
     assert told["heard"] >= 50
     assert len(told["mean jobs"]) == 2
-    [(path, _)] = made.figures
-    assert path.read_bytes().startswith(b"\x89PNG")
     assert [len(table.rows) for table in made.tables] == [1, 2, 0]
 
 
@@ -117,12 +107,8 @@ def test_errors_are_in_percent_and_runs_that_stall_have_none():
     assert job.error_table(result, "A").rows[0][3:5] == ("2.00", "+1.0 (-3.0 to +2.0)")
     assert job.sizes(result) == {"A": {"small": [1.0], "10 MB": [25.0]}}
     assert "by 13.0 % (at most 25.0 %), median over 2 pairs" in job.answer(result)
-    stalled = job.Compared(
-        job.RULES[0],
-        20,  # of which all runs make 10
-        (FIGURES,) * 3,
-        {name: (replace(FIGURES, updates=9),) * 3 for name in job.CLOCKS},
-    )
+    simulated = {name: (replace(FIGURES, updates=9),) * 3 for name in job.CLOCKS}
+    stalled = job.Compared(job.RULES[0], 20, (FIGURES,) * 3, simulated)  # all real runs make 10
     result = job.as_rows(job.Settings(repeats=3), [job.Case(EVEN, (), (stalled,))])
     assert job.error_table(result, "A").rows[0][3:5] == ("stalls after 10", "after 9")
     assert job.claims(result) == ()
@@ -137,19 +123,6 @@ def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
     first, again = (own.select(set="A")["median"].to_numpy() for own in (both, known))
     np.testing.assert_array_equal(first, again)
     assert list(both.select(set="B", clock=job.BEST)["median"]) == [2.0]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"rules": ("pure", "fast")}, "rules must be among pure; .* got 'fast'"),
-        ({"engine": "threads", "commit": True}, "engine must be among processes, ray for numbers"),
-        ({"engine": "threads"}, "cases must be without 'one killed' on threads"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(change, words):
-    with pytest.raises(ValueError, match=words):
-        run(job, replace(job.Settings(), **change))
 
 
 @pytest.mark.parametrize("rule", job.RULES, ids=lambda rule: rule.name)

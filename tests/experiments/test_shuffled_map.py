@@ -5,12 +5,10 @@ from dataclasses import replace
 import jax
 import numpy as np
 import optax
-import pandas as pd
 import pytest
 
 from asyncjax import simulation
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
-from asyncjax.study.result import Result
 from experiments import shuffled_map
 from experiments.common import kept_rows
 from experiments.common.side_by_side import raveled
@@ -23,18 +21,9 @@ pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extr
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     """Two horizons, before and after the two cross."""
-    return Settings(
-        output=tmp_path_factory.mktemp("map"),
-        data=("digits",),
-        unevenness=(2.0,),
-        horizons=(40.0, 1080.0),
-        instances=3,
-        tuning_instances=2,
-        trials=3,
-        rounds=(2, 2),
-        steps=(2.0**-7, 0.25),
-        records=270,
-    )
+    cells = {"data": ("digits",), "unevenness": (2.0,), "horizons": (40.0, 1080.0)}
+    counts = {"instances": 3, "tuning_instances": 2, "trials": 3, "rounds": (2, 2), "records": 270}
+    return Settings(tmp_path_factory.mktemp("map"), steps=(2.0**-7, 0.25), **cells, **counts)
 
 
 @pytest.fixture(scope="module")
@@ -126,45 +115,3 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
     assert again.numbers == part.numbers
     with pytest.raises(TypeError):
         run(shuffled_map, replace(settings, rows=80))
-    path, caption = part.figures[0]
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert "cross" in caption
-
-
-def made_up(pure, shuffled):
-    """Rows of one data set and unevenness 4: gaps at two horizons, an instance each."""
-    rows = [
-        ("made up", letter, at, method, f"time {time:g}", "made up", 4.0, time, gap)
-        for letter in "AB"
-        for method, by_time in (("pure", pure), ("shuffled", shuffled))
-        for time, gaps in zip((10.0, 100.0), by_time, strict=True)
-        for at, gap in enumerate(gaps)
-    ]
-    head = ["scene", "set", "instance", "method", "tuned_for", "data", "unevenness", "time", "gap"]
-    return Result(pd.DataFrame(rows, columns=head), "gap")
-
-
-LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.04, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("pure", "shuffled", "said", "when"),
-    [
-        ([HIGH, HIGH], [LOW, LOW], "holds", 0.0),
-        ([LOW, HIGH], [HIGH, LOW], "in part", 31.6),
-        ([LOW, LOW], [HIGH, HIGH], "does not hold", np.inf),
-        ([LOW, LOW], [LEVEL, LEVEL], "no significant difference", None),
-    ],
-)
-def test_the_verdict_follows_from_the_cells(pure, shuffled, said, when):
-    """The claim of the table of claims: it flips with the numbers, and so does the crossing."""
-    result = made_up(pure, shuffled)
-    assert result.verdict(shuffled_map.CLAIMS[0]) == {"A": said, "B": said}
-    if when is not None:
-        [ahead] = set(shuffled_map.crossings(result)["crossing"])
-        assert ahead == pytest.approx(when, rel=0.01)
-
-
-def test_a_cell_is_won_only_if_the_difference_is_significant():
-    won = shuffled_map.cells_won(made_up([LOW, LOW], [HIGH, LEVEL]))
-    assert (won["pure"], won["shuffled"], won["neither"]) == (1, 0, 1)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster, traces
-from asyncjax.study.result import Result
 from experiments.story import job, training
 from experiments.story.training import FITTING, FULL, PLAIN, TABLE, Settings, site_of, trace_of
 
@@ -140,35 +139,3 @@ def test_a_target_is_reached_by_two_records_together_not_one_that_dips():
     loss = np.concatenate([np.full(9, 5.0), [1.0], np.full(4, 5.0), np.ones(6)])[None]
     time = np.arange(1.0, 21.0)[None]
     assert [training.reached(time, loss, goal)[0] for goal in (2.0, 0.5)] == [16.0, np.inf]
-
-
-@pytest.mark.parametrize(("by", "count"), [(1.0, 2), (10.0, 0)])
-def test_the_answer_turns_with_the_losses(result, by, count):
-    rows = result.rows.copy()
-    rows.loc[rows["method"] == "full set", "final"] = [0.5, 0.4]
-    rows.loc[rows["method"] == "all plain", "final"] = [0.2 * by, 0.3 * by]
-    turned = Result(rows, "final", result.facts, cut=())
-    assert f"lower on {count} of 2 seeds" in job.answer(turned)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"choices": ("steps: none",)}, "must be among full set, fitting set, dispatch: pure"),
-        ({"tuning_seeds": 0}, "tuning_seeds must be an integer of at least 1, got 0"),
-        ({"trained": ("tree",)}, "trained must be among network, logistic"),
-        ({"shape": -1.0}, "shape must be at least 0"),
-    ],
-)
-def test_wrong_settings_are_named(settings, wrong, said):
-    with pytest.raises(ValueError, match=said):
-        job.study_of(replace(settings, **wrong))
-
-
-def test_workloads_without_jobs_that_fit_are_named(settings, workload):
-    jobs, _, schedules = workload
-    with pytest.raises(ValueError, match="seed must give two jobs"):
-        job.chosen_jobs(replace(settings, most_workers=4), jobs, schedules)
-    left = int(np.argmin(cluster.completion(schedules["PD-ORS"], jobs)))
-    with pytest.raises(ValueError, match="job must be one that the schedule completes"):
-        site_of(settings, schedules["PD-ORS"], jobs, left)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from asyncjax import results
 from tests.tools import frozen, verdicts
 
 
@@ -41,31 +40,3 @@ def test_a_turned_word_a_moved_figure_and_a_lost_name_are_found():
     assert len(verdicts.differences(kept, moved)) == 2
     assert verdicts.differences(kept, moved, words=True) == []
     assert len(verdicts.differences(kept, {"a / A / it is fast": ("holds", {})})) == 3
-
-
-def test_a_row_has_the_name_of_the_cells_that_tell_it_apart():
-    columns = [results.Column(head, right=head == "time") for head in ("scene", "rule", "", "time")]
-    rows = [("even", "pure", "in front", 1.5), ("even", "wait", "behind", 2.0)]
-    (head, caption, _), *found = verdicts.of_table("times", results.Table(columns, rows, "Said."))
-    assert (head, caption) == ("table times", "scene | rule |  | time | Said.")
-    assert found == [
-        ("table times / even, pure", "in front | 1.50", {}),
-        ("table times / even, wait", "behind | 2.00", {}),
-    ]
-
-
-def test_a_fact_is_its_texts_and_its_numbers():
-    found = verdicts.of_fact("spans", {"A": {"text": "1 to 2", "least": 1}, "B": [0.5, True]})
-    assert found == ("fact spans", "1 to 2", {"A, least": 1.0, "B, 0": 0.5, "B, 1": 1.0})
-
-
-def test_a_file_keeps_verdicts_of_one_name_apart_and_its_head(tmp_path, monkeypatch):
-    said = [("A / it is fast", "holds", {"ratio": 2 / 3, "low": float("inf")})] * 2
-    monkeypatch.setattr(verdicts, "of_part", lambda name: said)
-    made = verdicts.verdicts_of("a")
-    assert made["a / A / it is fast (2)"] == ("holds", {"ratio": 0.666667, "low": None})
-    path = tmp_path / "kept.json"
-    path.write_text('{"words": "null and void", "commit": "before", "verdicts": {}}')
-    verdicts.write(path, made)
-    assert verdicts.read(path)[0] == made
-    assert json.loads(path.read_text())["words"] == "null and void"

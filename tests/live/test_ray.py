@@ -397,14 +397,6 @@ def _unanswered(address, seconds):
     )
 
 
-@has_ray
-@pytest.mark.slow
-def test_a_ray_that_never_answers_ends_with_a_sentence(silent):
-    others = set(_family())
-    _unanswered(silent, 2.0)
-    assert not _alive(set(_family()) - others)
-
-
 FROZEN = """
 import signal, psutil, sys
 import ray
@@ -472,35 +464,14 @@ def test_workers_that_wait_for_a_place_are_told():
     assert said.stdout.splitlines() == [words, "0 0 2"], said.stderr
 
 
-@needs_ray
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"bad": 1}, "Invalid option keyword bad"),
-        ({"num_cpus": -1}, "num_cpus cannot be negative"),
-        ({"num_gpus": "x"}, "keyword 'num_gpus'"),
-        ({"resources": {"CPU": 1}}, "instead of 'CPU'"),
-        ({"runtime_env": {"env_vars": {"A": 1}}}, "env_vars"),
-    ],
-)
-def test_wrong_options(options, words):
-    with pytest.raises((TypeError, ValueError), match=f"^options must be .*{words}"):
-        live.ray(2, **options)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"address": 3}, "address must be None, 'auto' or 'host:port'"),
-        ({"address": "nonsense"}, "address must be None, 'auto' or 'host:port'"),
-        ({"address": "host:0"}, "got 'host:0'"),
         ({"address": "ray://host:10001"}, "run the script on the cluster"),
         ({"connect_timeout": 0}, "connect_timeout must be positive and finite, got 0"),
         ({"connect_timeout": float("inf")}, "connect_timeout must be positive and finite"),
-        ({"connect_timeout": "soon"}, "connect_timeout must be a concrete real number"),
         ({"restarts": -1}, "restarts must be"),
         ({"object_store_memory": 1}, "object_store_memory must be"),
-        ({"log_to_driver": 1}, "log_to_driver must be"),
         ({"max_restarts": 3}, "options must not name max_restarts"),
         ({"lifetime": "detached"}, "options must not name lifetime"),
         ({"n_workers": 0}, "n_workers must be"),
@@ -512,8 +483,7 @@ def test_wrong_arguments(arguments, words):
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "ray", raising=False)
-    monkeypatch.setattr(ray_engine, "is_installed", lambda package: False)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'pip install "asyncjax\[ray\] @ git'):
         live.ray(2)
 

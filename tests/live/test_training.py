@@ -28,7 +28,6 @@ from tests.live.shared import (
     quadratic,
     sgd,
     tree,
-    troubled,
 )
 
 RULES = {
@@ -118,22 +117,6 @@ def test_a_virtual_run_is_its_replay(name):
         np.testing.assert_array_equal(run.records.version, again.records.version)
 
 
-@pytest.mark.parametrize("name", ["pure", "rennala 3, cancel"])
-def test_a_virtual_run_is_its_replay_bit_for_bit(name):
-    run = lived(**RULES[name])
-    again = simulation.replay(quadratic(), run.trace, sgd(0.1), waves=False)
-    np.testing.assert_array_equal(run.params, again.params)
-
-
-@pytest.mark.parametrize("rule", ["wait for 2", "table"])
-def test_any_tree_and_any_optimizer(rule):
-    run = lived(problem=tree, update=adam(0.01), clock=clocks.constant([1.0, 2.5]), **RULES[rule])
-    again = simulation.replay(tree(), run.trace, adam(0.01), waves=False)
-    for one, other in zip(*map(jax.tree.leaves, (run.params, again.params)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
-    assert run.params["first"]["w"].shape == (3,)
-
-
 def test_a_run_in_double_precision(float64):
     run = lived(problem=quadratic.__wrapped__)
     assert run.params.dtype == np.float64
@@ -180,13 +163,6 @@ def test_each_worker_may_make_its_own_problem():
     assert sorted(seen, key=str) == [0, 1, 2, 3, None]
     np.testing.assert_array_equal(run.params, lived().params)
     assert set(jobs._SITES) <= kept
-
-
-@pytest.mark.usefixtures("unjudged")
-def test_threads_hold_a_problem_each():
-    with live.threads(3) as workers:
-        run = live.train(partial(of_worker, []), workers, sgd(0.1), n_updates=12)
-    np.testing.assert_allclose(run.params, by_hand(run.trace), rtol=1e-5)
 
 
 def test_a_job_that_never_returns_stalls_as_simulated():
@@ -303,18 +279,3 @@ def test_workers_with_other_software_are_refused(software, words):
     workers = live.executors(2, lambda worker: Elsewhere(software))
     with workers, pytest.raises(live.SetUpError, match=words):
         live.train(quadratic(), workers, sgd(0.1), n_updates=3)
-
-
-def test_an_engine_that_cannot_open_is_told():
-    def broken(worker):
-        raise OSError("no such cluster")
-
-    with live.executors(2, broken) as workers, pytest.raises(OSError, match="no such cluster"):
-        live.train(quadratic(), workers, sgd(0.1), n_updates=3)
-
-
-def test_nan_is_recorded():
-    run = lived(problem=troubled({(0, 2): "nan"}))
-    assert not run.records.finite[-1]
-    with pytest.raises(FloatingPointError):
-        run.raise_if_failed()

@@ -211,8 +211,3 @@ def test_what_is_kept_must_be_the_same_everywhere():
         live.train(
             lambda worker: tree() if worker == 0 else keeping(), workers, sgd(0.1), n_updates=2
         )
-
-
-def test_nothing_is_kept_where_nothing_is_asked():
-    assert lived(n_updates=2).worker_states is None
-    assert jobs.form_of_state(quadratic()) is None

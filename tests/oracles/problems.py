@@ -104,16 +104,6 @@ def logistic_hessian(
     return total / len(features)
 
 
-def numerical_hessian(gradient, x: np.ndarray, step: float = 1e-5) -> np.ndarray:
-    """Returns central differences of a gradient, a column a coordinate."""
-    columns = []
-    for j in range(x.size):
-        shift = np.zeros_like(x)
-        shift[j] = step
-        columns.append((gradient(x + shift) - gradient(x - shift)) / (2 * step))
-    return np.stack(columns, axis=1)
-
-
 def tf_idf(documents: list[list[str]], words: list[str]) -> np.ndarray:
     """Returns TF-IDF of lists of words, weights from the same documents, rows of length 1."""
     result = np.zeros((len(documents), len(words)))

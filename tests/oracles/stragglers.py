@@ -108,16 +108,6 @@ def greedy_cost(price, floor, decay, start, target, steps=20000):
     return float((-np.diff(edges) / (decay * speed)).sum())
 
 
-def schedule_cost(options, errors, price, floor, decay):
-    """Price of using options[i] from errors[i] down to errors[i + 1]; inf below its floor."""
-    total = 0.0
-    for option, high, low in zip(options, errors[:-1], errors[1:], strict=True):
-        if low <= floor[option]:
-            return math.inf
-        total += price[option] * math.log((high - floor[option]) / (low - floor[option])) / decay
-    return total
-
-
 def run_bound(ks, loads, updates, n_updates, bound):
     """Error after every whole update of the bound's recursion, stage by stage."""
     error, errors = bound["initial_error"], []

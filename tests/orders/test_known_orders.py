@@ -58,17 +58,6 @@ def test_known_orders_come_out(name):
     np.testing.assert_array_equal(made[1:], [digits(one) for one in expected])
 
 
-def test_relabelled_examples_give_relabelled_orders():
-    _, vectors, expected = SINGLE["pair"]
-    order = known("pair")
-    state = order.init(jax.random.key(3))
-    first = np.asarray(order.permutation(state))
-    relabelled = np.zeros_like(vectors)
-    relabelled[first] = vectors
-    made = all_orders(order, state, relabelled, len(expected))
-    np.testing.assert_array_equal(made[1:], [first[digits(one)] for one in expected])
-
-
 def test_greedy_herding_is_known():
     vectors = gaussian(8, 4)
     order = orders.herded(vectors)
@@ -154,13 +143,6 @@ def test_the_walk_follows_its_twin(c):
         assert float(state.balance.norm_bound) == pytest.approx(bound, rel=1e-6)
         state = order.end_epoch(state)
     assert failures > 0 if c < 1 else failures < 30
-
-
-def test_a_walk_that_never_hesitates_is_pair_balance():
-    vectors = gaussian(12, 5, seed=12)
-    walk, pair = orders.probabilistic(12, 5, 0.0), orders.pair_balanced(12, 5)
-    made = all_orders(walk, from_identity(walk), vectors, 3)
-    np.testing.assert_array_equal(made, all_orders(pair, from_identity(pair), vectors, 3))
 
 
 def test_kernel_halving_follows_its_twin():

@@ -4,7 +4,6 @@ from collections import Counter
 from itertools import pairwise, permutations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -79,44 +78,6 @@ def test_blocks_and_their_insides_are_drawn_evenly():
     drawn = Counter(map(tuple, epochs(orders.block_reshuffled(4, 2), 4000)))
     assert len(drawn) == 8  # two orders of blocks, two inside of each
     assert max(abs(count - 500) for count in drawn.values()) < 105
-
-
-def test_blocks_that_are_like_the_whole_lower_every_beginning():
-    """Vectors that cancel in every block: at the end of a block nothing is left of the sum."""
-    rng = np.random.default_rng(0)
-    half = rng.normal(size=(20, 2, 4))
-    vectors = jnp.asarray(np.concatenate([half, -half], axis=1).reshape(80, 4), jnp.float32)
-
-    def mean_norm(order):
-        found = epochs(order, 30)
-        return np.mean([np.linalg.norm(np.cumsum(vectors[o], axis=0), axis=1) for o in found])
-
-    found = epochs(orders.block_reshuffled(80, 4), 3)
-    sums = np.cumsum(np.asarray(vectors)[found], axis=1)[:, 3::4]
-    np.testing.assert_allclose(sums, 0, atol=1e-4)
-    plain = mean_norm(orders.reshuffled(80))
-    assert mean_norm(orders.block_reshuffled(80, 4)) < 0.6 * plain
-
-
-@pytest.mark.parametrize(("paired", "power"), [(False, 2), (True, 3)])
-def test_there_and_back_depends_on_the_order_in_the_third_power_of_the_step(paired, power):
-    """Two epochs of SGD on quadratics whose matrices do not commute, for two drawn orders."""
-    rng = np.random.default_rng(3)
-    root = rng.normal(size=(8, 3, 3))
-    matrices, centers = root @ root.transpose(0, 2, 1), rng.normal(size=(8, 3))
-    found = epochs(orders.block_reshuffled(8, 2, paired=True), 4)
-    firsts, seconds = (found[0], found[1]), (found[2], found[3])
-    if not paired:
-        firsts, seconds = (found[0], found[0]), (found[2], found[2])
-
-    def end(two_epochs, step):
-        x = np.ones(3)
-        for i in np.concatenate(two_epochs):
-            x = x - step * matrices[i] @ (x - centers[i])
-        return x
-
-    apart = [np.linalg.norm(end(firsts, s) - end(seconds, s)) for s in (1e-3, 5e-4)]
-    assert abs(np.log2(apart[0] / apart[1]) - power) < 0.15
 
 
 LENGTHS = np.random.default_rng(2).lognormal(3.0, 1.0, 101).round()

@@ -1,6 +1,5 @@
 """Gradients that are not finite are refused where known; traced, orders stay permutations."""
 
-import dataclasses
 import functools
 
 import jax
@@ -9,14 +8,12 @@ import numpy as np
 import pytest
 
 from asyncjax import orders
-from asyncjax.orders.order import check_order
 from asyncjax.orders.registry import REGISTRY
 
 pytestmark = pytest.mark.slow  # together they take long
 
 N, DIM = 7, 3  # of the registered examples
-NAMES = list(REGISTRY)
-BALANCING = [name for name in NAMES if REGISTRY[name]().needs_gradients]
+BALANCING = [name for name in REGISTRY if REGISTRY[name]().needs_gradients]
 KEY = jax.random.key(5)
 
 
@@ -51,7 +48,7 @@ def test_a_gradient_that_is_not_finite_is_refused_where_it_is_known(name, value)
     order = example(name)
     state, rows = order.init(KEY), rows_of(order, bad=(3, value))  # no worker is idle at step 3
     for given in (rows, jnp.asarray(rows)):
-        with pytest.raises(ValueError, match=f"gradients must be finite, got {value} at step 3"):
+        with pytest.raises(ValueError, match=f"gradients must be finite, got {value} at index"):
             order.observe(state, np.arange(N), given)
     seen = order.observe(state, [0, 1, 2, -1, N, -1, -1], rows)  # padding may be anything
     assert is_finite(seen)
@@ -122,55 +119,6 @@ def test_herding_of_traced_vectors_is_a_permutation_whatever_they_are(vectors, i
     assert made == list(range(6)) or not is_sorted
     with pytest.raises(ValueError, match="vectors must"):
         orders.herded(vectors)
-
-
-def test_traced_kernels_take_what_is_no_permutation():
-    signs = jnp.array([1, -1, 1], jnp.int8)
-    made = jax.jit(orders.reorder)(jnp.array([5, 5, 7]), signs)
-    assert made.tolist() == [5, 7, 5]
-    vectors = jnp.array([[1.0], [-1.0], [3.0]])
-    norms = jax.jit(orders.prefix_norms)(vectors, jnp.array([0, 1, 9]))  # 2 stands for it
-    np.testing.assert_array_equal(norms, orders.prefix_norms(vectors, jnp.arange(3)))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_registered_order_passes_the_check_of_ones_own(name):
-    order = example(name)
-
-    def as_my_own(function):
-        @functools.wraps(function)
-        def mine(*args):
-            return function(*args)
-
-        mine.__module__ = __name__  # else it is known to be of the room
-        return mine
-
-    functions = {
-        field: as_my_own(getattr(order, field))
-        for field in ("init", "permutation", "observe", "end_epoch")
-    }
-    check_order(dataclasses.replace(order, **functions), KEY)
-    check_order(order)
-    broken = functools.wraps(order.permutation)(lambda state: 0 * order.permutation(state))
-    broken.__module__ = __name__
-    with pytest.raises(ValueError, match=r"permutation of order.* must have each of 0 \.\. "):
-        check_order(dataclasses.replace(order, **{**functions, "permutation": broken}))
-
-
-def test_an_order_is_checked_inside_a_trace_too():
-    late = orders.Order(
-        init=lambda key: jnp.arange(3) + 1,
-        permutation=lambda state: state,
-        observe=lambda state, positions, gradients: state,
-        end_epoch=lambda state: state,
-    )
-
-    def program(x):
-        check_order(late)
-        return x
-
-    with pytest.raises(ValueError, match=r"each of 0 \.\. 2 once, got 3"):
-        jax.jit(program)(1.0)
 
 
 def test_checks_leave_compiled_programs_as_they_are():

@@ -164,36 +164,3 @@ def test_local_steps_take_the_next_rows_of_a_worker():
     )
     np.testing.assert_allclose(payload, [0.0, 0.5, 0.5])  # jobs 4 and 5
     assert float(loss) == 4.5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"n_steps": 0, "step_size": 0.1}, ValueError, "n_steps must be .* at least 1, got 0"),
-        ({"n_steps": 1.5, "step_size": 0.1}, TypeError, "n_steps must be an integer"),
-        ({"n_steps": 2, "step_size": 0.0}, ValueError, "step_size must be positive"),
-        ({"n_steps": 2, "step_size": float("nan")}, ValueError, "step_size must be positive"),
-    ],
-)
-def test_bad_local_steps(arguments, error, message):
-    with pytest.raises(error, match=message):
-        problems.local_steps(problems.quadratic([[1.0]], [[0.0]]), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        ([1.0, 0.0], "times must be positive"),
-        (2.0, "times must be one number a worker"),
-        ([], "times must be one number a worker"),
-    ],
-)
-def test_bad_worker_times(times, message):
-    with pytest.raises(ValueError, match=message):
-        steps.scale_by_worker_time(times)
-
-
-@pytest.mark.parametrize("quantile", [0, 1.1, float("nan")])
-def test_bad_quantiles(quantile):
-    with pytest.raises(ValueError, match=r"quantile must be in \(0, 1\]"):
-        traces.ringmaster_quantile(quantile)

@@ -13,13 +13,6 @@ from asyncjax.problems.batches import WithoutReplacement
 KEY = jax.random.key(0)
 
 
-def test_whole_marks_the_padding():
-    for size in (1, 3, 5):
-        positions, valid = problems.whole()(jnp.int32(size), 5, 9, KEY)
-        np.testing.assert_array_equal(positions, np.arange(5))
-        np.testing.assert_array_equal(valid, np.arange(5) < size)
-
-
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 19])
 def test_cyclic_goes_round(size):
     rule = jax.jit(problems.cyclic(size), static_argnums=1)
@@ -49,29 +42,6 @@ def test_uniform_covers_the_shard_and_no_more():
     np.testing.assert_array_equal(draw(jax.random.split(KEY, 1000)), positions)
 
 
-def test_rules_are_equal_by_value():
-    assert problems.cyclic(4) == problems.cyclic(4)
-    assert hash(problems.uniform(4)) == hash(problems.uniform(4))
-    assert problems.cyclic(4) != problems.uniform(4)
-    assert problems.cyclic(4) != problems.cyclic(5)
-
-
-@pytest.mark.slow
-def test_mini_batches_average_to_the_whole_gradient():
-    features = np.random.default_rng(0).normal(size=(10, 3))
-    shared = {"features": features, "targets": features[:, 0] ** 2, "n_workers": 2}
-    whole = problems.least_squares(**shared)
-    start = jnp.ones(3)
-    _, want = jax.jit(whole.gradient)(start, 1, 0, KEY)
-    cyclic = problems.least_squares(**shared, batch=problems.cyclic(1))
-    grads = jax.jit(jax.vmap(lambda job: cyclic.gradient(start, 1, job, KEY)[1]))(jnp.arange(5))
-    np.testing.assert_allclose(grads.mean(0), want, rtol=1e-5)
-    uniform = problems.least_squares(**shared, batch=problems.uniform(4))
-    keys = jax.random.split(KEY, 4000)
-    grads = jax.jit(jax.vmap(lambda key: uniform.gradient(start, 1, 0, key)[1]))(keys)
-    np.testing.assert_allclose(grads.mean(0), want, atol=5 * float(grads.std(0).max()) / 4000**0.5)
-
-
 @pytest.mark.parametrize("capacity", [5, 5000])
 def test_without_replacement_draws_every_row_once_and_a_load_takes_the_first(capacity):
     rule = problems.without_replacement(capacity)
@@ -91,24 +61,6 @@ def test_without_replacement_is_uniform_over_permutations():
     counts = np.unique(drawn @ [9, 3, 1], return_counts=True)[1]
     assert counts.size == 6
     assert ((counts - 10000) ** 2 / 10000).sum() < 20.5  # chi-square, 5 degrees, 0.1 %
-
-
-@pytest.mark.slow
-def test_a_gradient_without_replacement_is_unbiased_and_less_noisy():
-    shared = {"features": np.eye(6)[:, :2], "targets": np.arange(6.0) + 2, "n_workers": 1}
-    grads = {}
-    for make in (problems.uniform, problems.without_replacement):
-        problem = problems.least_squares(**shared, batch=make(3))
-        keys = jax.random.split(jax.random.key(1), 20000)
-        draw = jax.jit(
-            jax.vmap(lambda key, problem=problem: problem.gradient(jnp.ones(2), 0, 0, key)[1])
-        )
-        grads[make.__name__] = np.asarray(draw(keys))
-    full = problems.least_squares(**shared).gradient(jnp.ones(2), 0, 0, jax.random.key(0))[1]
-    for name in grads:
-        np.testing.assert_allclose(grads[name].mean(0), full, atol=0.01)
-    ratio = grads["without_replacement"].var(0) / grads["uniform"].var(0)
-    np.testing.assert_allclose(ratio, 3 / 5, atol=0.03)  # (m - b) / (m - 1)
 
 
 LABELS = np.array([3, 1, 2, 0, 1, 3, 3, 2, 0, 1, 1, 2, 3, 0, 2, 2, 1])
@@ -146,20 +98,6 @@ def test_shards_are_partitions(name, n_workers):
     for rows, size in zip(shards.rows, shards.size, strict=True):
         np.testing.assert_array_equal(rows[size:], rows[0])
     assert label_counts(shards, LABELS).sum() == 17
-
-
-def test_contiguous_is_array_split():
-    for n_rows, n_workers in ((17, 5), (10, 5), (3, 3), (4, 1)):
-        parts = np.array_split(np.arange(n_rows), n_workers)
-        want = [part.tolist() for part in parts]
-        assert owned(problems.contiguous(n_rows, n_workers)) == want
-
-
-def test_iid_depends_on_the_key_alone():
-    again = problems.iid(17, 3, key=KEY)
-    np.testing.assert_array_equal(problems.iid(17, 3, key=KEY).rows, again.rows)
-    assert (problems.iid(17, 3, key=jax.random.key(1)).rows != again.rows).any()
-    assert again.size.tolist() == [6, 6, 5]
 
 
 def test_by_label_sorts_stably():

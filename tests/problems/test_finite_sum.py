@@ -1,6 +1,5 @@
 """Finite sums from a loss of one's own: any model, any arrays; the rows that judge a model."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -140,19 +139,12 @@ def test_equal_problems_share_a_compilation():
     assert len(counted) - before == checks
 
 
-class WithDropout(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dropout(0.5, deterministic=False)(nn.Dense(2)(x))
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: made(lambda params: 0.0), r"loss must be .*\(params, batch, key\)"),
         (lambda: made(lambda p, b, k: b["x"]), r"one a row, got shape \(2, 3\) for 2 rows"),
         (lambda: made(a_batch, batch=None, n_workers=5), "shards of 2 to 3 rows; got a scalar"),
-        (lambda: made(eval_rows=13), "eval_rows must be at most 12, the rows of workers, got 13"),
+        (lambda: made(eval_rows=13), "eval_rows must be .* 1 .. 12, got 13"),
         (lambda: made(test={"x": X}), "test must be like arrays"),
         (
             lambda: problems.from_loss(jnp.zeros(3), a_row, {"x": X, "y": Y[:5]}, n_workers=2),
@@ -164,22 +156,10 @@ class WithDropout(nn.Module):
             ),
             "model must keep no batch statistics",
         ),
-        (
-            lambda: problems.classification(
-                Net(0.0, nnx.Rngs(0)), X, Y.astype(int) % 2, n_workers=2, key=KEY
-            ),
-            "an nnx module, trains through problems.from_loss",
-        ),
-        (
-            lambda: problems.classification(
-                WithDropout(), X, Y.astype(int) % 2, n_workers=2, key=KEY
-            ),
-            "no dropout.* problems.from_loss",
-        ),
     ],
 )
 def test_bad_input_is_told(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises(ValueError, match=message):
         call()
 
 
@@ -223,19 +203,3 @@ def test_the_loss_is_the_mean_over_the_rows_weighted_as_the_workers_weigh_them(j
     squares = sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(problem.params))
     expected = losses @ counts[rows] / counts[rows].sum() + 0.05 * squares
     assert at(problem, problem.params) == pytest.approx(expected, rel=1e-6)
-
-
-def test_all_rows_are_the_objective_itself():
-    whole, given = classified(None)[0], classified(9)[0]
-    assert at(whole, whole.params) == pytest.approx(at(given, whole.params), rel=1e-6)
-
-
-@pytest.mark.slow
-def test_what_judges_a_model_does_not_move_it():
-    trace = traces.asynchronous(clocks.exponential([1.0, 2.0]), n_updates=30, key=KEY)
-    whole, some = (
-        simulation.replay(classified(judge)[0], trace, optax.sgd(0.1)) for judge in (None, 3)
-    )
-    for one, other in zip(jax.tree.leaves(whole.params), jax.tree.leaves(some.params), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert bool(jnp.any(whole.records.loss != some.records.loss))

@@ -78,23 +78,6 @@ def test_finite_differences_and_unequal_shards(make):
     np.testing.assert_allclose(smooth, np.mean(grads, axis=0), rtol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("float64")
-def test_unequal_shards_weigh_workers_and_not_rows():
-    targets = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    problem = problems.least_squares(np.ones((5, 1)), targets, n_workers=2)
-    loss = [problem.gradient(problem.params, worker, 0, KEY)[0] for worker in range(2)]
-    np.testing.assert_allclose(loss, [(1 + 4 + 9) / 6, (16 + 25) / 4], rtol=1e-15)
-    np.testing.assert_allclose(problem.objective(problem.params), np.mean(loss), rtol=1e-15)
-    assert abs(float(problem.objective(problem.params)) - np.mean(targets**2) / 2) > 0.1
-
-
-def test_overlapping_shards_are_allowed():
-    shards = problems.Shards(np.array([[0, 1], [1, 1]]), np.array([2, 1]))
-    problem = problems.least_squares(np.ones((3, 1)), [1.0, 2.0, 9.0], n_workers=2, shards=shards)
-    np.testing.assert_allclose(problem.objective(problem.params), (2.5 / 2 + 4 / 2) / 2)
-
-
 def test_labels_of_zero_and_one_are_converted():
     signs = problems.logistic(ROWS, FLAT, n_workers=6)
     for labels in ((FLAT > 0), (FLAT > 0).astype(int), jnp.asarray(FLAT > 0, jnp.float32)):
@@ -147,71 +130,8 @@ def make(model=MODEL, features=INPUTS, labels=CLASSES, **arguments):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("float64")
-def test_loss_objective_metrics_and_differences():
-    problem = make(l2=0.2, test=(INPUTS[:5], CLASSES[:5]))
-    flat, restore = jax.flatten_util.ravel_pytree(problem.params)
-    assert flat.dtype == jnp.float64
-
-    @jax.jit
-    def evaluate(problem, shifts):
-        def gradient(worker, shift):
-            loss, grads = problem.gradient(restore(flat + shift), worker, 0, KEY)
-            return loss, jax.flatten_util.ravel_pytree(grads)[0]
-
-        scores = MODEL.apply({"params": problem.params}, INPUTS)
-        rows = optax.softmax_cross_entropy_with_integer_labels(scores, jnp.asarray(CLASSES))
-        return (
-            jax.vmap(lambda worker: gradient(worker, 0.0))(jnp.arange(3)),
-            jax.vmap(lambda shift: gradient(1, shift)[0])(shifts),
-            (scores, rows),
-            (problem.objective(problem.params), problem.metrics(problem.params)),
-        )
-
-    unit = 1e-5 * np.eye(flat.size)
-    results = jax.device_get(evaluate(problem, np.concatenate([unit, -unit])))
-    (losses, grads), shifted, (scores, rows), (objective, metrics) = results
-    differences = (shifted[: flat.size] - shifted[flat.size :]) / 2e-5
-    np.testing.assert_allclose(grads[1], differences, atol=1e-8)
-    means = np.array([rows[shard].mean() for shard in np.array_split(np.arange(14), 3)])
-    penalty = 0.1 * np.sum(np.asarray(flat) ** 2)
-    np.testing.assert_allclose(losses, means + penalty, rtol=1e-13)
-    np.testing.assert_allclose(objective, means.mean() + penalty, rtol=1e-13)
-    np.testing.assert_allclose(metrics["test_loss"], rows[:5].mean(), rtol=1e-13)
-    hits = np.argmax(scores[:5], -1) == CLASSES[:5]
-    np.testing.assert_allclose(metrics["test_accuracy"], hits.mean(), rtol=1e-13)
-
-
 def test_without_test_rows_there_are_no_metrics():
     assert make().metrics_of == ()
-
-
-@pytest.mark.slow
-def test_training_learns():
-    data = problems.digits()
-    problem = make(
-        problems.MLP(),
-        data.train_features,
-        data.train_labels,
-        n_workers=4,
-        batch=problems.cyclic(32),
-        test=(data.test_features, data.test_labels),
-    )
-
-    @jax.jit
-    def train(problem):
-        def step(params, job):
-            loss, grads = problem.gradient(params, job % 4, job // 4, KEY)
-            return jax.tree.map(lambda x, g: x - 0.3 * g, params, grads), loss
-
-        params, losses = jax.lax.scan(step, problem.params, jnp.arange(400))
-        return losses, problem.metrics(params)
-
-    losses, metrics = train(problem)
-    assert float(losses[0]) > 2.0
-    assert float(metrics["test_accuracy"]) > 0.9
-    assert float(metrics["test_loss"]) < 0.4
 
 
 class Normed(nn.Module):
@@ -311,6 +231,26 @@ def test_regression_loss_gradient_objective_and_metric(outputs):
     np.testing.assert_allclose(metrics["test_loss"], rows[:4].mean(), rtol=1e-13)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("float64")
+def test_classification_loss_gradient_objective_and_metrics():
+    problem = make(l2=0.2, test=(INPUTS[:5], CLASSES[:5]))
+
+    def rows_of(params):
+        scores = MODEL.apply({"params": params}, INPUTS)
+        return scores, optax.softmax_cross_entropy_with_integer_labels(scores, CLASSES)
+
+    loss, grad, differences, (scores, rows), objective, metrics = evaluated(problem, rows_of, 1)
+    penalty = 0.1 * sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(problem.params))
+    means = np.array([rows[shard].mean() for shard in np.array_split(np.arange(14), 3)])
+    np.testing.assert_allclose(grad, differences, atol=1e-8)
+    np.testing.assert_allclose(loss, means[1] + penalty, rtol=1e-13)
+    np.testing.assert_allclose(objective, means.mean() + penalty, rtol=1e-13)
+    np.testing.assert_allclose(metrics["test_loss"], rows[:5].mean(), rtol=1e-13)
+    hits = np.argmax(scores[:5], -1) == CLASSES[:5]
+    np.testing.assert_allclose(metrics["test_accuracy"], hits.mean(), rtol=1e-13)
+
+
 def test_linear_regression_is_least_squares():
     problem = regression(problems.ForecastMLP(widths=()), INPUTS[:10], VALUES[:10])
     known = problems.least_squares(np.c_[INPUTS[:10], np.ones(10)], VALUES[:10], n_workers=3)
@@ -385,19 +325,6 @@ def test_perplexity_of_a_model_that_knows_nothing_is_the_vocabulary():
     np.testing.assert_allclose(objective, np.log(6.0), rtol=1e-6)
     assert problem.data.weight.dtype == jnp.float32
     np.testing.assert_allclose(np.asarray(problem.data.weight).sum(), 1.0, rtol=1e-6)
-
-
-def test_judging_in_chunks_is_the_same(monkeypatch):
-    whole = language(BIGRAM, test=(TOKENS, NEXT))
-    monkeypatch.setitem(problems.language_model.__wrapped__.__globals__, "_SCORES", 2 * 4 * 6)
-    parts = language(BIGRAM, test=(TOKENS, NEXT))
-    assert parts.objective_of.chunk == 2
-    assert whole.objective_of.chunk > 7
-    (objective, metrics), _ = judged(whole)
-    (in_parts, metrics_in_parts), _ = judged(parts)
-    np.testing.assert_allclose(in_parts, objective, rtol=1e-6)
-    for name, value in metrics.items():
-        np.testing.assert_allclose(metrics_in_parts[name], value, rtol=1e-6)
 
 
 def test_training_learns_a_cycle():

@@ -49,22 +49,6 @@ def test_from_gradient_can_be_built_inside_vmap():
     np.testing.assert_array_equal(jax.vmap(loss_at)(jnp.eye(2) * 3.0), [9.0, 9.0])
 
 
-def own(params, worker, job, key):
-    return params.sum(), params
-
-
-def test_functions_are_traced_once_and_never_computed():
-    calls = []
-
-    def objective(params):
-        calls.append(params)
-        return params.sum()
-
-    problems.from_gradient(np.ones(2), own, objective=objective)
-    assert len(calls) == 1
-    assert isinstance(calls[0], jax.core.Tracer)
-
-
 def test_batches_fit_the_largest_shard():
     shards = problems.Shards([[0, 1, 2], [3, 3, 3]], [3, 1])  # the largest counts
     made = problems.least_squares(
@@ -81,46 +65,11 @@ def test_a_rule_of_ones_own_is_a_batch():
     assert problem.gradient(problem.params, 1, 0, KEY)[0] == 4.5  # half of 3^2
 
 
-def make_quadratic(seed):
-    values = np.random.default_rng(seed).uniform(1, 2, (2, 3, 4))
-    return problems.quadratic(values[0], values[1], noise=0.1)
-
-
 def make_logistic(seed):
     values = np.random.default_rng(seed).normal(size=(12, 4))
     return problems.logistic(
         values, values[:, 0] > 0, n_workers=3, l2=0.1, batch=problems.cyclic(2), start=np.ones(4)
     )
-
-
-def make_network(seed):
-    values = np.random.default_rng(seed).normal(size=(12, 4))
-    labels = (values[:, 0] > 0).astype(int)
-    return problems.classification(
-        problems.MLP(hidden=(5,), classes=2),
-        values,
-        labels,
-        n_workers=3,
-        batch=problems.uniform(2),
-        test=(values, labels),
-        key=jax.random.key(seed),
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [make_quadratic, make_logistic, make_network])
-def test_equal_shapes_share_one_compilation(make):
-    traces = []
-
-    @jax.jit
-    def evaluate(problem, worker):
-        traces.append(1)
-        loss, _ = problem.gradient(problem.params, worker, 0, KEY)
-        return loss, problem.objective(problem.params), problem.metrics(problem.params)
-
-    first, second = evaluate(make(1), 0), evaluate(make(2), 1)
-    assert len(traces) == 1
-    assert float(first[1]) != float(second[1])
 
 
 def test_another_setting_compiles_again():
@@ -144,28 +93,6 @@ def test_objective_can_be_an_argument_of_a_compiled_function():
     np.testing.assert_allclose(
         evaluate(problem.objective, problem.params), problem.objective(problem.params), rtol=1e-6
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [make_quadratic, make_logistic, make_network])
-def test_vmap_over_worker_job_key_and_model(make):
-    problem = make(3)
-    lanes = 4
-    keys = jax.random.split(KEY, lanes)
-    models = jax.tree.map(
-        lambda leaf: jnp.asarray(np.multiply.outer(1.0 + np.arange(lanes) / 7, leaf), leaf.dtype),
-        problem.params,
-    )
-    worker, job = jnp.array([2, 0, 1, 2]), jnp.array([0, 1, 2, 7])
-    one = jax.jit(lambda problem, *job: problem.gradient(*job))
-    many = jax.jit(lambda problem, *jobs: jax.vmap(problem.gradient)(*jobs))
-    losses, grads = many(problem, models, worker, job, keys)
-    for lane in range(lanes):
-        model = jax.tree.map(lambda leaf, lane=lane: leaf[lane], models)
-        loss, grad = one(problem, model, worker[lane], job[lane], keys[lane])
-        np.testing.assert_allclose(losses[lane], loss, rtol=1e-5)
-        for got, want in zip(jax.tree.leaves(grads), jax.tree.leaves(grad), strict=True):
-            np.testing.assert_allclose(got[lane], want, rtol=1e-4, atol=1e-6)
 
 
 FEATURES = np.random.default_rng(0).standard_normal((7, 2))

@@ -73,16 +73,6 @@ def test_every_worker_may_have_its_own_number_of_steps(how):
         assert jobs == list(range(2 * count))  # no sample twice, none left out
 
 
-def test_equal_numbers_of_steps_are_one_number():
-    optimizer = optax.adam(0.1)
-    one = problems.local_steps(quadratic(), n_steps=3, optimizer=optimizer)
-    many = problems.local_steps(quadratic(), n_steps=[3] * N, optimizer=optimizer)
-    for worker in range(N):
-        own, other = (each.gradient(START, worker, 1, KEY) for each in (one, many))
-        np.testing.assert_allclose(own[0], other[0], rtol=1e-6)
-        np.testing.assert_allclose(own[1], other[1], rtol=1e-6)
-
-
 def test_an_optimizer_is_handed_what_it_asks_for():
     seen = {}
 

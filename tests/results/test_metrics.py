@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from asyncjax.results.metrics import (
-    Series,
     at_grid_edge,
     best_on_grid,
     median_and_spread,
@@ -111,13 +110,9 @@ def test_median_and_spread_agrees_with_numpy_on_finite_samples():
     assert spread.reached.shape == (3, 4)
 
 
-def test_median_and_spread_of_accuracies_and_refusal():
+def test_median_and_spread_of_accuracies():
     spread = median_and_spread([0.5, NAN, 0.7], smaller_is_better=False)
     assert_array_equal([spread.low, spread.median], [-INF, 0.5])
-    with pytest.raises(ValueError, match="at least one sample"):
-        median_and_spread(np.zeros((2, 0)))
-    with pytest.raises(ValueError, match="at least one sample"):
-        median_and_spread(3.0)
 
 
 def test_resample_two_seeds():
@@ -138,10 +133,6 @@ def test_resample_edge_cases():
     assert_array_equal(resample([NAN], [[2.0]], [4.0]), [[NAN]])
     # A run that has diverged is NaN from there on.
     assert_array_equal(resample([0.0, 1.0, 2.0], [[1.0, NAN, NAN]], [0.0, 0.5]), [[1.0, NAN]])
-    with pytest.raises(ValueError, match="seeds, records"):
-        resample([0.0], [1.0], [0.0])
-    with pytest.raises(ValueError, match="one-dimensional"):
-        resample([0.0], [[1.0]], [[0.0]])
 
 
 def test_best_on_grid():
@@ -167,5 +158,3 @@ def test_series_over_seeds_tells_uncovered_from_diverged():
     assert_array_equal(line.median, [5.0, 4.0, NAN])  # of 2, 4 and diverged: 4
     assert_array_equal(line.low, [4.5, 3.0, NAN])
     assert_array_equal(line.high, [5.5, INF, NAN])
-    with pytest.raises(ValueError, match="series 'sgd' has shapes"):
-        Series("sgd", [0.0], [1.0, 2.0], [1.0], [1.0])

@@ -56,11 +56,8 @@ def test_curves_leave_gaps_where_nothing_can_be_drawn():
     shown = plots.curves([bad], x_label="x", y_label="y", log_y=True, log_x=True, y_range=(0.1, 2))
     assert_array_equal(np.asarray(shown.axes[0].lines[0].get_ydata()), [1.0, NAN, NAN, NAN])
     assert shown.axes[0].get_ylim() == (0.1, 2.0)
-    assert draws(shown)
     linear = plots.curves([bad], x_label="x", y_label="y")
     assert_array_equal(np.asarray(linear.axes[0].lines[0].get_ydata()), [1.0, -1.0, NAN, NAN])
-    nothing = plots.Series("none", [1.0, 2.0], [NAN, NAN], [NAN, NAN], [NAN, NAN])
-    assert draws(plots.curves([nothing], x_label="x", y_label="y", log_y=True))
 
 
 def test_panels_share_the_vertical_axis_and_one_legend():
@@ -108,34 +105,19 @@ def test_styles_are_distinct_and_shared():
     assert figure.axes[0].lines[0].get_color() == styles["m7"].colour
 
 
-def heights(axes):
-    return [patch.get_height() for patch in axes.patches]
-
-
 def test_staleness_histogram():
     delays = {"a": np.array([0, 1, 2, 3, 4, 7, 8, 8]), "b": np.array([0, 0]), "c": np.zeros(0, int)}
     figure = plots.staleness_histogram({**delays, "d": [1]}, title="Delays")
     assert [axes.get_title("left") for axes in figure.axes] == ["a", "b", "c", "d"]
     # Bars: 0 | 1 | 2-3 | 4-7 | 8-15, in percent.
-    assert_allclose(heights(figure.axes[0]), [12.5, 12.5, 25.0, 25.0, 25.0])
-    assert_allclose(heights(figure.axes[1]), [100.0, 0.0, 0.0, 0.0, 0.0])
+    heights = [[patch.get_height() for patch in axes.patches] for axes in figure.axes]
+    assert_allclose(heights[0], [12.5, 12.5, 25.0, 25.0, 25.0])
+    assert_allclose(heights[1], [100.0, 0.0, 0.0, 0.0, 0.0])
     notes = [axes.texts[0].get_text() for axes in figure.axes]
     assert notes == ["mean 4.12\nmax 8", "mean 0\nmax 0", "no gradients", "mean 1.00\nmax 1"]
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     assert figure.get_supxlabel().startswith("delay [updates]")
     assert draws(figure)
-
-
-def test_staleness_histogram_of_equal_bars():
-    figure = plots.staleness_histogram({"a": [0, 1, 1, 3]}, doubling=False)
-    assert_allclose(heights(figure.axes[0])[:4], [25.0, 50.0, 0.0, 25.0])
-    wide = plots.staleness_histogram({"a": np.arange(4000)}, doubling=False)
-    assert_allclose(sum(heights(wide.axes[0])), 100.0)
-    assert len(heights(wide.axes[0])) <= 41
-    with pytest.raises(ValueError, match=r"delays\['a'\] holds -1"):
-        plots.staleness_histogram({"a": [-1]})
-    with pytest.raises(ValueError, match="delays is empty"):
-        plots.staleness_histogram({})
 
 
 def small_trace(**changes):
@@ -198,12 +180,8 @@ def test_timeline_of_cancelled_open_and_late_work():
     assert draws(figure)
 
 
-def test_timeline_with_nothing_used_and_of_no_length():
-    figure = plots.timeline(small_trace(used=np.zeros(5, bool)), until=5.0)
-    assert draws(figure)
-    for until in (0.0, INF, NAN):
-        with pytest.raises(ValueError, match="until must be positive and finite"):
-            plots.timeline(small_trace(), until=until)
+def test_timeline_with_nothing_used():
+    assert draws(plots.timeline(small_trace(used=np.zeros(5, bool)), until=5.0))
 
 
 def test_bars():
@@ -225,10 +203,6 @@ def test_bars():
         # Bar a: whisker and two caps; bar d: whisker, one cap, one arrow head; points when log.
         assert len(axes.lines) == (8 if log_x else 6)
         assert draws(figure)
-    nobody = plots.bars(["a"], [median_and_spread([INF])], x_label="t", log_x=True)
-    assert draws(nobody)
-    with pytest.raises(ValueError, match="names has 1 entries and spreads 0"):
-        plots.bars(["a"], [], x_label="t")
 
 
 def test_step_size_sensitivity():
@@ -338,7 +312,7 @@ def test_settings_that_all_failed_are_crosses(log_y):
 
 
 @pytest.mark.slow
-def test_a_run_of_one_record_is_drawn_and_a_run_is_no_trace():
+def test_a_run_of_one_record_is_drawn():
     problem = problems.least_squares(np.eye(3), [1.0, 2.0, 3.0], n_workers=3)
     trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=1)
     run = simulation.replay(problem, trace, optax.sgd(0.1), record_every=1)
@@ -347,8 +321,6 @@ def test_a_run_of_one_record_is_drawn_and_a_run_is_no_trace():
     line = plots.Series("a", run.records.time, loss, loss, loss)
     assert draws(plots.curves([line], x_label="time", y_label="loss", log_y=True))
     assert draws(plots.timeline(run.trace, until=1.0))
-    with pytest.raises(TypeError, match=r"trace must be a trace .*, take run\.trace, got Run\("):
-        plots.timeline(run, until=1.0)
 
 
 WORKERS = np.array([[[1, 0], [2, 2], [0, 0]], [[0, 0], [0, 0], [3, 0]], [[0, 0]] * 3])

@@ -45,7 +45,7 @@ def document():
         Section(
             EVIL,
             f"One\nline.\n\n\n- first\n- {EVIL}\n\nEnd.",
-            [Illustration(figure, EVIL), Illustration(figure, "Two.", alt='a "b"')],
+            [Illustration(figure, EVIL), Illustration(figure, 'a "b"')],
             [table],
         ),
         Section("Second", ""),

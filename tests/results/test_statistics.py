@@ -1,7 +1,5 @@
 """Intervals that cover, ranks by hand, verdicts that flip with the numbers, known answers."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,11 +12,9 @@ from asyncjax.results.statistics import (
     Condition,
     Difference,
     disagreements,
-    expected_best,
     holm,
     interval,
     paired,
-    probability_of_improvement,
     profile,
     ranks,
     smallest_ratio,
@@ -141,11 +137,6 @@ def test_a_bound_moves_the_verdict():
     assert [verdict([one]) for one in asked] == [HOLDS, OPEN, FAILS]
 
 
-def test_a_claim_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least one"):
-        verdict([])
-
-
 def test_verdicts_of_two_sets_are_compared_claim_by_claim():
     assert disagreements({"a": HOLDS, "b": OPEN}, {"b": FAILS, "a": HOLDS}) == {"b": (OPEN, FAILS)}
     with pytest.raises(ValueError, match="'b' in one only"):
@@ -211,25 +202,3 @@ def test_profiles_by_hand():
     np.testing.assert_array_equal(found["b"], [0.5, 0.5, 0.75])
     with pytest.raises(ValueError, match="as many of every method"):
         profile({"a": [1.0], "b": [1.0, 2.0]}, [1.0])
-
-
-def test_improvement_is_the_mean_of_signs_and_where_sure_that_of_clopper_and_pearson():
-    first = np.array([[1.0, 2.0, 3.0, 9.0], [1.0, 1.0, 1.0, 1.0]])
-    second = np.array([[2.0, 2.0, 2.0, 2.0], [2.0, 2.0, 2.0, 2.0]])
-    value, low, high = probability_of_improvement(first, second)
-    assert value == pytest.approx((1.5 / 4 + 1.0) / 2)
-    assert 0 <= low < value < high <= 1
-    value, low, high = probability_of_improvement(second[0], second[0] + 1)
-    assert (value, high) == (1.0, 1.0)
-    assert low == pytest.approx(0.025 ** (1 / 4))
-    with pytest.raises(ValueError, match="as many"):
-        probability_of_improvement([1.0], [1.0, 2.0])
-
-
-def test_the_expected_best_is_the_mean_over_all_choices():
-    scores = np.random.default_rng(0).normal(size=6)
-    wanted = [np.mean([min(some) for some in combinations(scores, k)]) for k in range(1, 7)]
-    np.testing.assert_allclose(expected_best(scores), wanted)
-    assert expected_best([np.inf, 1.0]).tolist() == [np.inf, 1.0]
-    with pytest.raises(ValueError, match="at least one"):
-        expected_best([])

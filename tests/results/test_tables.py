@@ -47,8 +47,6 @@ def test_format_number(value, text):
 def test_format_number_digits():
     assert format_number(3.14159, digits=5) == "3.1416"
     assert format_number(3.14159, digits=1) == "3"
-    with pytest.raises(ValueError, match=r"digits must be .* at least 1, got 0"):
-        format_number(1.0, digits=0)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +73,6 @@ def test_format_cell():
         "2.00",
         "1.00 (1.00–1.00)",
     ]
-    for wrong in ([1], np.ones(2), 1j):
-        with pytest.raises(TypeError, match="cell value"):
-            format_cell(wrong)
 
 
 TABLE = Table(

@@ -148,23 +148,6 @@ def test_nothing_is_lost_trained_twice_or_made_anew_by_the_same_seed(
     assert made_[0] == made_[1]
 
 
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("in_flight", [False, True])
-def test_slots_and_the_trainer_do_one_thing_at_a_time(name, in_flight):
-    trace = made(RULES[name][0](2), in_flight=in_flight, transfer_time=1.0, pause=0.3)
-    check_every_sample_has_one_fate(trace)
-    assert (np.diff(trace.start) >= 0).all()
-    # a slot makes one sample at a time, at most so many run
-    for slot in range(trace.generator_slots):
-        own = trace.slot == slot
-        begin, end = trace.start[own], np.nan_to_num(trace.end[own], nan=np.inf)
-        assert (begin[1:] >= end[:-1]).all()
-    # the trainer makes one step at a time, weights come after it
-    assert (trace.step_begin[1:] >= trace.step_end[:-1]).all()
-    there = ~np.isnan(trace.published)
-    np.testing.assert_allclose((trace.published - trace.step_end)[there], 1.0)
-
-
 def test_synchronous_by_hand():
     trace = made(admission.synchronous(), n_steps=200, transfer_time=0.5)
     assert trace.age.max() == 0
@@ -172,14 +155,6 @@ def test_synchronous_by_hand():
     np.testing.assert_allclose(trace.step_end, np.cumsum(rounds) - 0.5, rtol=1e-9)
     # 12 slots for batches of 4: eight of them never work
     assert set(trace.slot.tolist()) == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize("name", ["synchronous", "budget"])
-def test_one_slot_and_batches_of_one_renew(name):
-    rule = RULES[name][0](0)
-    trace = made(rule, slots=1, batch=1, n_steps=300)
-    np.testing.assert_allclose(trace.step_end, np.cumsum(trace.length[:300] + 5.0), rtol=1e-9)
-    assert trace.age.max() == 0
 
 
 def test_without_a_budget_ahead_it_is_synchronous():
@@ -228,27 +203,6 @@ def test_a_window_bounds_the_age_and_the_bound_is_reached():
     for window, oldest in ((1, 2), (2, 3), (5, 3), (6, 4), (10, 5)):
         trace = made(admission.windowed(2, window), n_steps=400, slots=40)
         assert trace.age.max() == oldest == (3 * 4 + window - 2) // 4, window
-
-
-def test_a_window_of_one_is_strict_and_a_wide_one_the_budget():
-    for window, rule in ((1, admission.in_order(3)), (10_000, admission.budget(3))):
-        one, other = made(admission.windowed(3, window)), made(rule)
-        np.testing.assert_array_equal(one.members, other.members)
-        np.testing.assert_array_equal(one.step_end, other.step_end)
-
-
-def test_one_step_off_is_strict_order_one_ahead():
-    one, other = made(admission.one_step_off()), made(admission.in_order(1))
-    np.testing.assert_array_equal(one.members, other.members)
-    assert (one.age[4:] == 1).all()
-    assert (one.age[:4] == 0).all()
-
-
-def test_groups_are_trained_when_all_have_ended():
-    trace = made(admission.ready_first(), group=4, n_steps=80)
-    for number, members in enumerate(trace.members):
-        assert len(set((members // 4).tolist())) == 1  # groups become ready whole
-        assert trace.end[members].max() <= trace.step_begin[number]
 
 
 def test_weights_that_come_in_flight_make_segments():

@@ -135,11 +135,13 @@ def test_at_age_0_it_is_on_policy_training_to_the_bit(make):
 
 
 @pytest.mark.slow
-def test_waves_on_and_off_agree_to_rounding():
+def test_samples_one_at_a_time_agree_to_rounding():
     trace, problem = trace_of(n_steps=12), chain()
-    learner = rollouts.Learner(optax.adam(0.1), correction=corrections.decoupled(0.2, 2))
-    run = rollouts.replay(problem, trace, learner, key=KEY, width=4)
-    other = rollouts.replay(problem, trace, learner, key=KEY, waves=False)
+    how = {"correction": corrections.decoupled(0.2, 2)}
+    run, other = (
+        rollouts.replay(problem, trace, rollouts.Learner(optax.adam(0.1), width=w, **how), key=KEY)
+        for w in (4, 1)
+    )
     np.testing.assert_allclose(other.params, run.params, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(rates(other), rates(run), rtol=1e-5)
 

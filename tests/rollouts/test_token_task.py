@@ -6,7 +6,6 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from asyncjax import problems, rollouts
@@ -231,29 +230,6 @@ def test_rewards_equal_the_twin(kind, filler, partial, cost):
     assert min(want) < 0.1
 
 
-@pytest.mark.parametrize(
-    ("kind", "symbols", "tokens", "reward"),
-    [
-        ("copying", [2, 0, 3], [2, 0, 3, 4], 1),
-        ("copying", [2, 0, 3], [2, 0, 3], 3 / 4),  # never ended
-        ("copying", [2, 0, 3], [2, 4], 1 / 4),  # too short
-        ("copying", [2], [2, 2, 2, 4], 1 / 4),  # too long
-        ("copying", [2], [4], 0),
-        ("copying", [2, 0], [0, 2, 4], 1 / 3),
-        ("sorting", [3, 1, 1], [1, 1, 3, 4], 1),
-        ("sorting", [3, 1, 1], [3, 1, 1, 4], 2 / 4),
-        ("running sums", [3, 3, 1], [3, 2, 3, 4], 1),
-        ("last sum", [3, 3, 1], [3, 4], 1),
-        ("last sum", [3, 3, 1], [3, 2, 3, 4], 1 / 4),
-    ],
-)
-def test_rewards_by_hand(kind, symbols, tokens, reward):
-    problem = rollouts.token_task(TASKS[kind], key=KEY, width=2)
-    prompt = Prompt(padded(symbols, 4), jnp.int32(len(symbols)))
-    got = problem.reward(prompt, padded(tokens, problem.max_length), len(tokens))
-    assert float(got) == pytest.approx(reward, abs=1e-6)
-
-
 def test_the_objective_is_the_mean_of_the_judged_samples():
     problem = small(n_judged=64)
     judge = jax.random.split(jax.random.key(2**31 - 1), 64)
@@ -289,38 +265,3 @@ def test_a_task_of_ones_own():
     problem = rollouts.token_task(backwards, key=KEY, width=2)
     prompt = Prompt(jnp.array([2, 0, 1, 0]), jnp.int32(3))
     assert float(problem.reward(prompt, padded([1, 0, 2, 4], 10), 4)) == 1
-
-
-@pytest.mark.optimised
-def test_copying_is_learned_and_then_long_prompts_make_long_samples():
-    """Plain policy gradient, 150 steps of 64 samples, from scratch."""
-    problem, optimizer = rollouts.token_task(rollouts.copying(), key=KEY), optax.adam(2e-3)
-
-    def step(carry, key):
-        params, state = carry
-        first, second = jax.random.split(key)
-        prompts = jax.vmap(problem.prompt)(jax.random.split(first, 64))
-        made = jax.vmap(problem.sample, (None, 0, 0))(params, prompts, jax.random.split(second, 64))
-        rewards = jax.vmap(problem.reward)(prompts, made.tokens, made.length)
-
-        def loss(params):
-            log_probs = jax.vmap(problem.log_probs, (None, 0, 0, 0))
-            each = log_probs(params, prompts, made.tokens, made.length).sum(1)
-            return -jnp.mean((rewards - rewards.mean()) * each)
-
-        updates, state = optimizer.update(jax.grad(loss)(params), state, params)
-        record = rewards.mean(), jnp.corrcoef(prompts.size, made.length)[0, 1]
-        return (optax.apply_updates(params, updates), state), record
-
-    @jax.jit
-    def train(problem, keys):
-        start = problem.params, optimizer.init(problem.params)
-        (params, _), record = jax.lax.scan(step, start, keys)
-        return params, record
-
-    params, (rewards, together) = train(problem, jax.random.split(KEY, 150))
-    assert float(rewards[:10].mean()) < 0.3
-    assert float(rewards[-20:].mean()) > 0.8
-    assert abs(float(together[:5].mean())) < 0.3
-    assert float(together[-20:].mean()) > 0.9
-    assert float(problem.metrics(params)["solved"]) > 0.6

@@ -113,7 +113,7 @@ def _check_stalled(error, world):
     ensure(bool(log.stuck), "the library says that it cannot go on: {}", error)
     ensure(len(log.directions) == made, "{} updates, then stalled: {}", made, error)
     if error.trace is not None:
-        check_alone(error.trace, world, whole=False)
+        check_alone(error.trace, world)
         check_against(error.trace, log, world, whole=False)
         traces.validate(error.trace)
 

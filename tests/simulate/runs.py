@@ -1,4 +1,4 @@
-"""Runs that a seed draws: replays, killed and resumed or not, and sweeps; epochs and policies.
+"""Runs that a seed draws: replays, killed and resumed or not, and sweeps.
 
 What a run returns is compared with a plain loop in double precision, to 1e-9. A run that was killed
 and resumed is compared with one that was not, bit for bit: both go in pieces, whose program is
@@ -19,7 +19,6 @@ import optax
 from asyncjax import simulation
 from asyncjax.simulation import loop
 from tests.simulate.invariants import check_same_bits, directions_of, ensure
-from tests.simulate.rounds import check_epochs, check_policy, draw_epochs, draw_policy
 from tests.simulate.scenario import Scenario, draw_scenario
 from tests.simulate.training import (
     OPTIMIZERS,
@@ -70,11 +69,6 @@ class KilledError(Exception):
 
 def draw_run(rng):
     """Draws what is run, and on what."""
-    verb = rng.random()
-    if verb < 0.06:
-        return draw_epochs(rng)
-    if verb < 0.12:
-        return draw_policy(rng)
     updates = (8,) if rng.random() < 0.6 else (24,)
     scenario = draw_scenario(rng, quick=rng.random() < 0.6, n_updates=updates)
     killed_at = int(rng.integers(1, scenario.n_updates)) if rng.random() < 0.4 else None
@@ -99,8 +93,6 @@ def draw_run(rng):
 def check_run(drawn, check_traces):
     """Makes and checks a run; "fine", or "stalled" if its trace does not come to be."""
     with jax.enable_x64(True):
-        if not isinstance(drawn, Replaying):
-            return check_epochs(drawn) if hasattr(drawn, "order") else check_policy(drawn)
         kind, trace = check_traces(drawn.scenario, np.random.default_rng(drawn.key))
         if trace is None:
             return kind

@@ -65,11 +65,9 @@ class Scenario:
         return " ".join(f"{name}={drawn[name]!r}" for name in shown)
 
 
-def draw_scenario(rng, *, quick=False, workers=None, n_updates=None):
-    """Draws a scenario; `workers`: only clocks with so many; `n_updates`: one of these."""
+def draw_scenario(rng, *, quick=False, n_updates=None):
+    """Draws a scenario; `n_updates`: one of these."""
     clock = draw_clock(rng, quick=quick)
-    while workers is not None and clock["n"] not in workers:
-        clock = draw_clock(rng, quick=quick)
     n = clock["n"]
     total = int(rng.integers(1, 33)) if n_updates is None else int(rng.choice(n_updates))
     shares = np.array(list(_SHARES.values()), float)

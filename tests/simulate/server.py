@@ -16,8 +16,6 @@ class Log:
     directions: list = field(default_factory=list)  # a step each: {arrival: weight}
     cancelled: list = field(default_factory=list)  # (worker, start, time)
     open_jobs: list = field(default_factory=list)  # (worker, read, start or None)
-    given_up: int = 0  # of the cancelled
-    handed_out: int = 0
     stuck: str = ""  # why it cannot go on
 
 
@@ -47,7 +45,6 @@ class Server:
         for worker in answered:
             to = worker if self.dispatch is None else next(self.dispatch)
             self.queue[to].append(model)
-            self.log.handed_out += 1
 
     def begin(self, now):
         """Idle workers start the head of their queue, if the gate lets them."""
@@ -75,7 +72,6 @@ class Server:
         if concurrency is None:
             for queue in self.queue:
                 queue.append(0)
-            self.log.handed_out = self.n
         else:
             self.hand_out([i % self.n for i in range(concurrency)], 0)
         self.begin(0.0)
@@ -102,7 +98,6 @@ class Server:
         job, self.busy[worker] = self.busy[worker], None
         assert job is not None
         self.log.cancelled.append((worker, job.start, now))
-        self.log.given_up += 1
         self.hand_out([worker], job.read if self.rule.keeps_model else self.version)
         self.begin(now)
 
@@ -155,6 +150,5 @@ def synchronous(n, finish, k, n_updates):
         log.directions.append({first + place: 1.0 / k for place in range(k)})
         late = sorted(i for _, i in done[k:])
         log.cancelled += [(i, now, done[k - 1][0]) for i in late]
-        log.handed_out += n
         now = done[k - 1][0]
     return log

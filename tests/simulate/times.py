@@ -31,17 +31,7 @@ STACKS = (
     ("recorded", ("table", "present")),
     ("recorded", ("download", "on and off")),
 )
-OTHER_LAWS = (
-    "shifted_exponential",
-    "gamma",
-    "lognormal",
-    "pareto",
-    "weibull",
-    "uniform",
-    "folded_normal",
-    "poisson",
-    "markov",
-)
+OTHER_LAWS = ("gamma", "pareto", "poisson", "markov")
 
 
 def draw_clock(rng, *, quick=False):
@@ -80,13 +70,8 @@ def _law(rng, law, n):
             else rng.uniform(0.3, 4.0, n).tolist()
         },
         "exponential": lambda: {"mean": mean},
-        "shifted_exponential": lambda: {"shift": rng.uniform(0.0, 2.0, n).tolist(), "mean": mean},
         "gamma": lambda: {"shape": rng.uniform(0.5, 4.0, n).tolist(), "mean": mean},
-        "lognormal": lambda: {"mean": mean, "sigma": rng.uniform(0.1, 1.2, n).tolist()},
         "pareto": lambda: {"mean": mean, "tail": rng.uniform(1.5, 5.0, n).tolist()},
-        "weibull": lambda: {"shape": rng.uniform(0.6, 4.0, n).tolist(), "mean": mean},
-        "uniform": lambda: {"low": [0.25] * n, "high": [0.5 + value for value in mean]},
-        "folded_normal": lambda: {"location": mean, "scale": mean, "shift": [0.5] * n},
         "poisson": lambda: {"rate": rng.uniform(1.0, 5.0, n).tolist()},
         "markov": lambda: {
             "fast": [1.0] * n,

@@ -46,24 +46,16 @@ OPTIMIZERS = {
     "sgd": lambda: optax.sgd(0.05),
     "momentum": lambda: optax.sgd(0.05, momentum=0.9, nesterov=True),
     "adam": lambda: optax.adam(0.02),
-    "clip": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1)),
     "exploding": lambda: optax.sgd(1e90),
-    # Schedules of optax compute in single precision, which each program rounds in its own way.
-    "decaying": lambda: optax.sgd(lambda count: 0.1 / (1.0 + 0.1 * count)),
-    "staleness": lambda: optax.chain(steps.scale_by_staleness("inverse"), optax.sgd(0.1)),
     "compensated": lambda: optax.chain(steps.compensate_delay(0.3), optax.sgd(0.1)),
     "worker time": lambda: optax.chain(
         steps.scale_by_worker_time((1.0, 2.0, 3.0, 1.0, 2.0)), optax.adam(0.05)
     ),
     "measured time": lambda: optax.chain(steps.scale_by_measured_time(N), optax.sgd(0.05)),
     "delay adaptive": lambda: steps.delay_adaptive_sgd(0.3, max_delay=64),
-    "adaptive 2": lambda: optax.chain(
-        steps.scale_by_adaptive_2(0.3, max_delay=64), optax.scale(-1.0)
-    ),
     "piag": lambda: steps.piag(0.2, n_workers=N, max_delay=64),
     "drop stale": lambda: steps.drop_stale(2, optax.adam(0.02)),
     "fadas": lambda: steps.fadas(0.05, delay_threshold=1),
-    "average": lambda: optax.chain(steps.average_workers(N), optax.sgd(0.1)),
     "ordered momentum": lambda: steps.ordered_momentum(0.05, 0.5, n_workers=N),
 }
 

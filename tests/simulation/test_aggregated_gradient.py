@@ -1,4 +1,4 @@
-"""PIAG from a trace: its definition, its start, its optimum, its refusals."""
+"""PIAG from a trace: its definition, its start, its optimum."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,6 @@ import pytest
 from asyncjax import clocks, problems, simulation, steps, traces
 from tests.oracles import steps as oracle
 from tests.simulation import lasso
-from tests.simulation.shared import trace_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 PROX, ADAM = steps.l1(lasso.L1), optax.adam(0.05)
@@ -86,44 +85,6 @@ def test_first_gradients_are_those_of_job_0():
     np.testing.assert_allclose(run.params["w"], 1.0 - np.mean(found["w"], axis=0), atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("count", "error", "message"),
-    [
-        (0, ValueError, r"n_workers must be an integer in 1 \.\. 4, got 0"),
-        (5, ValueError, "got 5"),
-        (1.5, TypeError, r"got 1\.5"),
-    ],
-)
-def test_first_gradients_of_no_or_too_many_workers(count, error, message):
-    with pytest.raises(error, match=message):
-        simulation.first_gradients(lasso.problem(), count, key=jax.random.key(0))
-    anyone = problems.from_gradient(1.0, lambda x, *_: (x, x))
-    with pytest.raises(ValueError, match="n_workers must be given"):
-        simulation.first_gradients(anyone, key=jax.random.key(0))
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ("buffered 3", "for PIAG, but arrival 0 makes none; make it with collect=traces.immed"),
-        ("ringmaster 4", r"arrival \d+ is thrown away"),
-        ("ringleader", "serve in several updates"),
-        ("table", "serve in several updates"),
-    ],
-)
-def test_traces_that_are_not_one_arrival_a_step_are_refused(rule, message):
-    trace = trace_of(rule)
-    for given in (trace, simulation.plan(trace)):
-        with pytest.raises(ValueError, match=message):
-            simulation.replay_piag(lasso.problem(), given, ADAPTIVE)
-    half = trace_of("pure")
-    weighed = half._replace(weight=half.weight / 2)
-    with pytest.raises(ValueError, match="arrival 0 has a weight other than 1"):
-        simulation.replay_piag(lasso.problem(), weighed, ADAPTIVE)
-    with pytest.raises(ValueError, match="trace has 6 workers but problem has only 4 shards"):
-        simulation.replay_piag(lasso.problem(), half, ADAPTIVE)
-
-
 @pytest.mark.slow
 def test_vmap_over_step_sizes_and_a_second_call_that_compiles_nothing():
     traced = []
@@ -151,17 +112,6 @@ def test_vmap_over_step_sizes_and_a_second_call_that_compiles_nothing():
 
 
 @pytest.mark.slow
-def test_a_long_piag_run_is_the_same_in_pieces():
-    problem, trace = lasso.problem(), lasso.trace(lasso.durations(), 150)
-    plain = simulation.replay_piag(problem, trace, ADAPTIVE, prox=PROX)
-    for _ in range(2):
-        pieces = simulation.replay_piag(
-            problem, trace, ADAPTIVE, prox=PROX, progress=lambda _: None
-        )
-        np.testing.assert_array_equal(pieces.params, plain.params)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"waves": False}, {"progress": lambda _: None}])
 def test_a_run_goes_on_from_the_state_of_another(options):
     one = clocks.constant([1.0])
@@ -173,9 +123,3 @@ def test_a_run_goes_on_from_the_state_of_another(options):
     for _ in range(2):  # the state that is handed in stays usable
         second = simulation.replay(later, half, ADAM, opt_state=first.opt_state, **options)
         np.testing.assert_allclose(second.params, expected, rtol=0, atol=1e-13)
-
-
-def test_a_state_of_another_model_is_refused():
-    trace = lasso.trace(lasso.durations(), 10)
-    with pytest.raises((TypeError, ValueError)):
-        simulation.replay(lasso.problem(), trace, ADAM, opt_state=ADAM.init(jnp.ones(3)))

@@ -1,4 +1,4 @@
-"""Asynchronous block-coordinate descent: its definition, torn reads, its optimum, its refusals."""
+"""Asynchronous block-coordinate descent: its definition, torn reads, its optimum."""
 
 import functools
 
@@ -9,15 +9,10 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from asyncjax.simulation.delay_adaptive import torn_program
-from asyncjax.simulation.engine import Replay, ReplayInputs
-from asyncjax.simulation.loop import run as run_loop
-from asyncjax.simulation.replay import replay_loop
 from asyncjax.steps.blocks import draw_block
 from tests.oracles import steps as oracle
 from tests.oracles.block_descent import block_descent
 from tests.simulation import lasso
-from tests.simulation.shared import trace_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 M, T, SIZE, LONGEST = 20, 160, 0.8, 9
@@ -106,34 +101,6 @@ def test_torn_reads_are_not_consistent_ones_but_have_their_steps():
 
 
 @pytest.mark.slow
-def test_the_loop_of_torn_reads_with_consistent_reads_is_the_replay():
-    trace, problem = lasso.trace(lasso.durations(), T), lasso.problem()
-    optimizer = steps.random_block(steps.descent(ADAPTIVE, prox=PROX), M)
-    made = simulation.plan(trace, record_every=1)
-    versions = np.repeat(trace.read_version[:, None], M, axis=1)
-    given = ReplayInputs(torn_program(made, versions), KEY)
-    loop = replay_loop(made, Replay(simulation.Update(optimizer)), given)
-    params, _, measured, *_ = run_loop(loop, problem)
-    run = simulation.replay(problem, made, optimizer, key=KEY)
-    np.testing.assert_allclose(params, run.params, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(measured.loss, run.records.loss, rtol=0, atol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n_workers", "torn"), [(1, 1.0), (4, 1e-9)])
-def test_reads_into_which_nobody_writes_are_consistent(n_workers, torn):
-    trace, rule = lasso.trace(lasso.durations(n_workers), T), ADAPTIVE
-    runs = [
-        simulation.replay_block_descent(
-            lasso.problem(), trace, rule, n_blocks=M, prox=PROX, torn=each, key=KEY
-        )
-        for each in (0.0, torn)
-    ]
-    assert len(np.unique(trace.time)) == T, "no two writes at one moment"
-    np.testing.assert_allclose(runs[0].params, runs[1].params, rtol=0, atol=1e-12)
-
-
-@pytest.mark.slow
 def test_one_block_and_one_worker_are_the_proximal_gradient_method():
     features, labels = lasso.data()
     problem = problems.logistic(
@@ -197,39 +164,6 @@ def test_torn_reads_under_vmap_over_step_sizes():
 
 
 @pytest.mark.slow
-def test_a_sweep_with_random_blocks():
-    problem, trace = lasso.problem(), lasso.trace(lasso.durations(), T)
-
-    def optimizer(size):
-        rule = steps.scale_by_adaptive_1(size, max_delay=64)
-        return steps.random_block(steps.descent(rule, prox=PROX), M)
-
-    swept = simulation.sweep(problem, trace, optimizer, [0.2, SIZE], keys=jnp.stack([KEY]))
-    alone = simulation.replay_block_descent(
-        problem, trace, ADAPTIVE, n_blocks=M, prox=PROX, key=KEY
-    )
-    np.testing.assert_allclose(swept.params[0, 1], alone.params, rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("torn", [0.0, 0.5])
-def test_a_second_call_compiles_nothing(torn):
-    traced = []
-
-    def gradient(params, worker, job, key):
-        traced.append(1)
-        return jnp.sum(params), params - 1.0
-
-    problem = problems.from_gradient(jnp.ones(4), gradient)
-    trace, rule = lasso.trace(lasso.durations(3), 50), ADAPTIVE
-    runs = []
-    for _ in range(2):
-        run = simulation.replay_block_descent(problem, trace, rule, n_blocks=4, torn=torn)
-        runs.append((run.params, len(traced)))
-    assert runs[0][1] == runs[1][1]
-    assert np.array_equal(runs[0][0], runs[1][0])
-
-
-@pytest.mark.slow
 def test_blocks_are_cut_through_a_tree():
     start = {"b": jnp.ones(2), "w": jnp.ones((2, 3), jnp.float32)}
 
@@ -246,40 +180,3 @@ def test_blocks_are_cut_through_a_tree():
             lambda leaf: (leaf.shape, leaf.dtype), start
         )
         assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(run.params)) < 1.0
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"torn": 1.5}, ValueError, r"torn must be in \[0, 1\], got 1.5"),
-        ({"torn": float("nan")}, ValueError, "torn must be"),
-        ({"torn": True}, TypeError, "torn must be"),
-        ({"n_blocks": 0}, ValueError, "n_blocks"),
-        ({"n_blocks": 2.5}, TypeError, "n_blocks"),
-        ({"n_blocks": 24, "torn": 0.5}, ValueError, "n_blocks must be at most .* 23, got 24"),
-    ],
-)
-def test_bad_arguments(change, error, message):
-    trace = lasso.trace(lasso.durations(), 10)
-    with pytest.raises(error, match=message):
-        simulation.replay_block_descent(
-            lasso.problem(), trace, ADAPTIVE, **{"n_blocks": M, **change}
-        )
-
-
-@pytest.mark.slow
-def test_traces_that_do_not_fit_are_refused():
-    trace, rule = lasso.trace(lasso.durations(), 10), ADAPTIVE
-    bare = trace._replace(start=None)
-    simulation.replay_block_descent(lasso.problem(), bare, rule, n_blocks=M)
-    with pytest.raises(ValueError, match=r"trace must have start, .* for torn=0\.5"):
-        simulation.replay_block_descent(lasso.problem(), bare, rule, n_blocks=M, torn=0.5)
-    for torn in (0.0, 0.5):
-        with pytest.raises(ValueError, match="block descent, but arrival 0 makes none"):
-            simulation.replay_block_descent(
-                lasso.problem(), trace_of("buffered 3"), rule, n_blocks=M, torn=torn
-            )
-        with pytest.raises(ValueError, match="6 workers but problem has only 4 shards"):
-            simulation.replay_block_descent(
-                lasso.problem(), trace_of("pure"), rule, n_blocks=M, torn=torn
-            )

@@ -1,4 +1,4 @@
-"""What replays share: one compilation for equal optimizers, and for traces of unlike length."""
+"""What runs share: compilations for equal optimizers, second calls, traces of unlike length."""
 
 from functools import partial
 
@@ -9,9 +9,13 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
+from asyncjax.simulation import checkpoints
 from asyncjax.simulation.arguments import first_equal
+from tests.simulation.runs import KEY, KEYS, RUNS, SWEEPS, from_gradient, replay
+from tests.simulation.shared import N, assert_same
+from tests.simulation.test_unequal_traces import RATES, noisy, roomy, unequal
 
-KEY = jax.random.key(0)
+EVERY = RUNS | SWEEPS
 
 
 @pytest.fixture
@@ -38,6 +42,7 @@ MAKERS = {
     "piag": lambda: steps.piag(0.1, 3),
     "worker params": lambda: steps.look_ahead(0.9),
     "aggregator": steps.median,
+    "not a number": lambda: optax.scale(float("nan")),
 }
 
 
@@ -74,11 +79,6 @@ def test_what_may_differ_is_only_equal_to_itself(pair):
     assert first_equal(one) is first_equal(one)
 
 
-def test_not_a_number_is_a_number_like_others_here():
-    nan = float("nan")
-    assert first_equal(optax.scale(nan)) is first_equal(optax.scale(float("nan")))
-
-
 def test_a_second_step_rule_of_the_same_numbers_compiles_nothing(compiled):
     problem = problems.quadratic([[1.0, 2.0], [3.0, 1.0]], [[1.0, 0.0]] * 2)
     trace = traces.asynchronous(clocks.constant([1.0, 2.5]), n_updates=40)
@@ -113,46 +113,58 @@ def test_one_event_at_a_time_unlike_traces_share_what_is_compiled(compiled):
         np.testing.assert_allclose(run.params, by_waves.params, rtol=1e-5)
 
 
-def convolutional(eval_rows=None):
-    """A small network of two convolutions, in NHWC, with strides and without."""
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal((24, 6, 6, 1)).astype(np.float32)
-    labels = (images.mean((1, 2, 3)) > 0).astype(np.float32)
-    params = {
-        "one": 0.3 * rng.standard_normal((3, 3, 1, 4)).astype(np.float32),
-        "two": 0.3 * rng.standard_normal((3, 3, 4, 2)).astype(np.float32),
-        "last": 0.3 * rng.standard_normal(18).astype(np.float32),
-    }
-
-    def loss(params, batch, key):
-        hidden = batch[0]
-        for name, stride in (("one", 1), ("two", 2)):
-            axes = ("NHWC", "HWIO", "NHWC")
-            hidden = jax.lax.conv_general_dilated(
-                hidden, params[name], (stride, stride), "SAME", dimension_numbers=axes
-            )
-            hidden = jax.nn.relu(hidden)
-        scores = hidden.reshape(len(hidden), -1) @ params["last"]
-        return optax.sigmoid_binary_cross_entropy(scores, batch[1])
-
-    return problems.from_loss(
-        params, loss, (images, labels), n_workers=3, batch=problems.uniform(4), eval_rows=eval_rows
-    )
+IN_PIECES = ("waves", "events", "policy", "epochs", "sweep")
 
 
 @pytest.mark.slow
-def test_a_convolutional_model_goes_one_event_at_a_time_to_the_model_of_waves():
-    problem = convolutional()
-    clock = clocks.exponential([1.0, 2.0, 3.0])
-    for rule in (traces.immediately(), traces.buffered(2)):
-        trace = traces.asynchronous(clock, n_updates=60, collect=rule, key=KEY)
-        chosen = simulation.replay(problem, trace, optax.sgd(0.1), key=KEY)
-        told = simulation.replay(problem, trace, optax.sgd(0.1), key=KEY, waves=False)
-        by_waves = simulation.replay(problem, trace, optax.sgd(0.1), key=KEY, width=3)
-        for name in problem.params:
-            if jax.default_backend() == "cpu":
-                np.testing.assert_array_equal(chosen.params[name], told.params[name])
-            np.testing.assert_allclose(
-                told.params[name], by_waves.params[name], rtol=1e-4, atol=1e-5
-            )
-        np.testing.assert_allclose(told.records.loss, by_waves.records.loss, rtol=1e-4)
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [(name, {}) for name in EVERY] + [(name, {"progress": lambda _: None}) for name in IN_PIECES],
+)
+def test_a_second_call_compiles_nothing_and_has_the_same_bits(name, how, compiled):
+    first = EVERY[name](**how)
+    del compiled[:]
+    assert_same(EVERY[name](**how), first)
+    assert not compiled
+
+
+@pytest.mark.slow
+def test_the_mark_of_a_checkpoint_costs_no_compilation(tmp_path, compiled):
+    counts = []
+    told, written = {"progress": lambda _: None}, {"checkpoint": tmp_path / "run.npz"}
+    for factor, how in enumerate([told, written, told]):  # the first compiles more
+        del compiled[:]
+        replay(from_gradient(3.0 + factor), **how)
+        counts.append(len(compiled))
+    assert counts[1:] == [3, 3]
+    kinds = [jax.random.key(0, impl=kind) for kind in ("rbg", "unsafe_rbg")]
+    assert checkpoints.fingerprint(kinds[0]) != checkpoints.fingerprint(kinds[1])
+
+
+@pytest.mark.slow
+def test_ten_traces_of_one_law_compile_once(compiled):
+    problem, optimizer = noisy(), optax.sgd(0.05)
+    clock, keys = clocks.exponential(np.sqrt(1.0 + np.arange(N))), jax.random.split(KEY, 10)
+    for number, key in enumerate(keys):
+        trace = traces.asynchronous(clock, n_updates=400, key=key)
+        del compiled[:]
+        simulation.replay(problem, trace, optimizer, key=key)
+        assert bool(compiled) == (number == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [True, False])
+def test_sweeps_of_common_sizes_share_a_compilation(several, compiled):
+    problem = noisy()
+
+    def swept(rule, sizes):
+        given, rest = unequal(rule, (60, 60)), {"record_every": 20, "width": 1, "sizes": sizes}
+        given = given if several else given[0]
+        return simulation.sweep(problem, given, optax.sgd, RATES, keys=KEYS, **rest)
+
+    rules = ("pure", "shuffled", "wait for 2", "ringmaster 4")
+    own = [swept(rule, None) for rule in rules]
+    for number, rule in enumerate(rules):
+        del compiled[:]
+        assert_same(swept(rule, roomy), own[number])
+        assert bool(compiled) == (number == 0)

@@ -6,10 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import clocks, problems, simulation, traces
-from asyncjax.simulation import cpu_rewrites
+from asyncjax import problems, simulation
 from asyncjax.simulation.cpu_rewrites import convolution, convolves, is_turned, quick
 from asyncjax.simulation.engine import SMALL_ALONE
+from tests.simulation.shared import assert_close, convolutional, network, trace_of
 
 rng = np.random.default_rng(0)
 
@@ -62,27 +62,16 @@ def test_what_was_traced_can_be_differentiated_and_mapped():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", [3, 60])  # flat, and not
+@pytest.mark.parametrize("hidden", [3, 60, None])  # flat, and not; convolutions
 def test_a_network_in_waves_equals_one_event_at_a_time(hidden, float64):
-    features, labels = rng.standard_normal((24, 20)), rng.integers(0, 2, 24)
-    problem = problems.classification(
-        problems.MLP(hidden=(hidden,), classes=2),
-        features,
-        labels,
-        n_workers=4,
-        batch=problems.cyclic(3),
-        key=jax.random.key(0),
-    )
+    problem = network(hidden, features=20) if hidden else convolutional()
     size = sum(leaf.size for leaf in jax.tree.leaves(problem.params))
-    assert (size < SMALL_ALONE) == (hidden == 3)
-    trace = traces.asynchronous(clocks.constant([1.0, 1.5, 2.0, 4.0]), n_updates=40)
+    assert (size < SMALL_ALONE) == (hidden != 60)
     waves, events = (
-        simulation.replay(problem, trace, optax.adam(0.05), width=3 if waves else None, waves=waves)
-        for waves in (True, False)
+        simulation.replay(problem, trace_of("pure"), optax.adam(0.05), **way)
+        for way in ({"width": 3}, {"waves": False})
     )
-    for one, other in zip(jax.tree.leaves(waves), jax.tree.leaves(events), strict=False):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
-    assert jax.tree.structure(waves.opt_state) == jax.tree.structure(events.opt_state)
+    assert_close(waves, events)
 
 
 def test_constants_of_numpy_take_the_precision_that_is_switched_on():
@@ -101,42 +90,22 @@ def test_constants_of_numpy_take_the_precision_that_is_switched_on():
 LAYOUTS = ["NHWC HWIO NHWC", "NCHW OIHW NCHW", "CHWN IHWO HWNC", "NHWC OIHW HWNC"]
 
 
-def slow(left, right, layout, padding, strides):
-    """A convolution from its definition, in NumPy loops; the result as N H W C."""
-    spec = layout.split()
-    x = np.transpose(left, [spec[0].index(axis) for axis in "NHWC"])
-    w = np.transpose(right, [spec[1].index(axis) for axis in "HWIO"])
-    x = np.pad(x, ((0, 0), *padding, (0, 0)))
-    height = (x.shape[1] - w.shape[0]) // strides[0] + 1
-    width = (x.shape[2] - w.shape[1]) // strides[1] + 1
-    out = np.zeros((len(x), height, width, w.shape[3]))
-    for row in range(height):
-        for column in range(width):
-            top, side = row * strides[0], column * strides[1]
-            part = x[:, top : top + w.shape[0], side : side + w.shape[1]]
-            out[:, row, column] = np.einsum("nhwi,hwio->no", part, w)
-    return out
-
-
 def arranged(rng, layout, sizes):
     return rng.standard_normal([sizes[axis] for axis in layout])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("strides", [(1, 1), (2, 1)])
-def test_a_convolution_of_any_layout_is_that_of_the_definition(layout, strides, float64):
+def test_a_convolution_of_any_layout_is_that_of_jax(layout, strides, float64):
     rng, spec = np.random.default_rng(0), layout.split()
     left = arranged(rng, spec[0], {"N": 3, "H": 5, "W": 4, "C": 2})
     right = arranged(rng, spec[1], {"H": 3, "W": 2, "I": 2, "O": 4})
     padding = ((1, 0), (0, 2))
-    call = {
-        "window_strides": strides,
-        "padding": padding,
-        "dimension_numbers": jax.lax.conv_dimension_numbers(left.shape, right.shape, spec),
-    }
+    numbers = jax.lax.conv_dimension_numbers(left.shape, right.shape, spec)
+    call = {"window_strides": strides, "padding": padding, "dimension_numbers": numbers}
     made = convolution(jnp.asarray(left), jnp.asarray(right), call)
-    made = np.transpose(made, [spec[2].index(axis) for axis in "NHWC"])
-    np.testing.assert_allclose(made, slow(left, right, layout, padding, strides), atol=1e-12)
+    wanted = jax.lax.conv_general_dilated(left, right, **call)
+    np.testing.assert_allclose(made, wanted, atol=1e-12)
 
 
 def gradients(params, images):
@@ -182,35 +151,10 @@ def test_a_convolution_is_found_inside_of_inner_functions():
     assert not convolves(problems.quadratic([[1.0]], [[1.0]]))
 
 
-KEYS = jax.random.split(jax.random.key(3), (2, 3))
-
-
-def same_keys(one, other):
-    np.testing.assert_array_equal(jax.random.key_data(one), jax.random.key_data(other))
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
-def test_bits_and_split_are_those_of_jax(shape):
-    for key in (jax.random.key(0), KEYS[1, 2]):
-        np.testing.assert_array_equal(cpu_rewrites.bits(key, shape), jax.random.bits(key, shape))
-        same_keys(cpu_rewrites.parted(key, shape), jax.random.split(key, shape))
-
-
-def test_every_key_has_its_own_bits():
-    many = cpu_rewrites.bits(KEYS, (4,))
-    one_by_one = [[jax.random.bits(key, (4,)) for key in row] for row in KEYS]
-    np.testing.assert_array_equal(many, one_by_one)
-
-
-@pytest.mark.parametrize("data", [0, 1, 2**31 - 1])
-def test_folding_is_that_of_jax(data):
-    own = cpu_rewrites.folded(jax.random.key(9), jnp.uint32(data))
-    same_keys(own, jax.random.fold_in(jax.random.key(9), data))
-
-
 def draws(key, number):
     """Of every kind that gradients and clocks draw."""
     key = jax.random.fold_in(jax.random.fold_in(key, number), -number)
+    key = jax.random.fold_in(key, 2**31 - 1)
     first, second = jax.random.split(key)
     return (
         jax.random.normal(first, (3,)),

@@ -1,6 +1,7 @@
 """Epochs in a given order, by gradients and by projections, against plain loops.
 
-How they are cut, resumed, and kept apart from other runs: test_checkpoints.
+How they are cut, resumed, and kept apart from other runs: test_checkpoints; compiled once:
+test_compilations.
 """
 
 import re
@@ -208,26 +209,6 @@ def test_keys_and_extras():
     np.testing.assert_allclose(total, np.sum(seen), rtol=1e-6)
 
 
-TRACED = []
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A loss that says when it is traced."""
-
-    loss: Any
-
-    def of_rows(self, params, features, targets):
-        TRACED.append(1)
-        return self.loss.of_rows(params, features, targets)
-
-    def __call__(self, params, rest, examples, key=None):
-        return self.of_rows(params, *examples)
-
-    def penalty(self, params):
-        return self.loss.penalty(params)
-
-
 def with_loss(problem, loss):
     return replace(problem, gradient_of=replace(problem.gradient_of, loss=loss))
 
@@ -240,25 +221,19 @@ KINDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_second_run_compiles_nothing_and_runs_vmap(kind):
-    order, rule, problem = KINDS[kind](), optax.sgd(0.2), logistic(1, 8)
-    problem = with_loss(problem, Counted(problem.gradient_of.loss))
-    first = train(problem, order, rule, units_per_step=4)
-    count, keys = len(TRACED), jax.random.split(KEY, 2)
-    second = train(problem, order, rule, units_per_step=4, key=keys[1])
-    assert len(TRACED) == count > 0
-    assert not np.any(problem.params), "the problem is left as it was"
-    assert not np.array_equal(first.params, second.params)
+def test_it_runs_under_vmap(kind):
+    order, problem, keys = KINDS[kind](), logistic(1, 8), jax.random.split(KEY, 2)
 
     def run(key, step_size):
         return train(problem, order, optax.sgd(step_size), units_per_step=4, key=key)
 
-    several = jax.vmap(run)(keys, jnp.array([0.05, 0.2]))
+    several, second = jax.vmap(run)(keys, jnp.array([0.05, 0.2])), run(keys[1], 0.2)
     assert several.records.loss.shape == (2, EPOCHS)
     assert not np.array_equal(several.order_state.order[0], several.order_state.order[1])
     np.testing.assert_allclose(several.params[1], second.params, rtol=1e-5)
     assert np.array_equal(several.order_state.order[1], second.order_state.order)
     assert several.costs == second.costs
+    assert not np.any(problem.params), "the problem is left as it was"
 
 
 def fixed_order(visits, counts):
@@ -271,25 +246,6 @@ def fixed_order(visits, counts):
         counts=counts,
         needs_gradients=False,
     )
-
-
-def test_a_gradient_of_an_idle_worker_never_leaks(monkeypatch):
-    # Worker 1 has no unit 1, and never visits unit 0, which is what he computes while idle.
-    monkeypatch.setattr(example_orders, "check_visits", lambda order, shape: None)
-
-    def gradient(params, worker, unit, key):
-        bad = (worker == 1) & (unit == 0)  # what an idle worker would compute
-        return jnp.where(bad, jnp.nan, 1.0), jnp.where(bad, jnp.nan, params)
-
-    def observe(state, positions, gradients):
-        return state + 0 * jnp.sum(gradients).astype(int)
-
-    order = fixed_order([[1, 2, 0], [1, -1, -1]], (3, 1))
-    order = replace(order, observe=observe, end_epoch=lambda state: state, needs_gradients=True)
-    problem = problems.from_gradient(jnp.ones(2), gradient)
-    run = train(problem, order, optax.sgd(0.1), n_epochs=2, n_workers=2)
-    np.testing.assert_allclose(run.params, 0.9**6 * np.ones(2), rtol=1e-6)
-    assert run.records.loss.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.slow
@@ -393,23 +349,6 @@ def test_a_run_by_projections_is_the_plain_loop(n_workers, n, batch, block, floa
     assert run.costs.utilisation == 1.0
 
 
-@pytest.mark.slow
-def test_a_pair_a_block_is_pair_balanced(float64):
-    n = 9
-    projected, exact = by_projection(1, n, pairs_per_block=1), orders.pair_balanced(n, D)
-
-    def init(key):  # the two draw their first order from different keys
-        return exact.init(key)._replace(order=projected.order.init(key).order)
-
-    problem, rule = logistic(1, n), optax.sgd(0.2, momentum=MOMENTUM)
-    settings = {"units_per_step": 2, "n_epochs": 5}
-    run = train(problem, projected, rule, **settings)
-    wanted = train(problem, replace(exact, init=init), rule, **settings)
-    assert np.array_equal(run.order_state.order, wanted.order_state.order)
-    np.testing.assert_allclose(run.params, wanted.params, rtol=0, atol=1e-10)
-    assert not np.array_equal(run.order_state.order, projected.order.init(KEY).order)
-
-
 class Network(nn.Module):
     @nn.compact
     def __call__(self, x):
@@ -458,27 +397,6 @@ def test_no_gradient_of_a_unit_is_formed(block):
         assert max(np.prod(shape) for shape in kernels) <= copies * 35
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_workers", [1, 3])
-def test_an_unpaired_unit_leaves_the_running_sum_as_it_was(n_workers, float64):
-    problem, order = logistic(n_workers, 7), by_projection(n_workers, 7)
-    problem = example_orders.in_units(problem, order.order, n_workers)[0]
-    params, before = jnp.ones(D), jnp.arange(1.0, D + 1)
-    state = order.order.init(KEY)._replace(running_sum=before)
-    visits = np.atleast_2d(order.order.permutation(state))
-    positions = jnp.array([6, 7, 8, 9])
-    units = jnp.asarray(visits[:, [6, 6, 6, 6]])
-    step = jax.jit(partial(epochs.projected_step, problem, order, KEY))
-    losses, gradient, state = step(params, state, positions, units, jnp.int32(0))
-    explicit = projected_oracle.logistic_gradient(*labelled(n_workers, 7), L2)
-    wanted = [explicit(np.ones(D), j, visits[j, 6]) for j in range(n_workers)]
-    assert np.array_equal(order.direction(state), before)
-    assert not np.any(state.signs)
-    np.testing.assert_allclose(gradient, np.mean([g for _, g in wanted], axis=0), atol=1e-12)
-    np.testing.assert_allclose(losses[:, 0], [loss for loss, _ in wanted], atol=1e-12)
-    assert not np.any(losses[:, 1:])
-
-
 def with_features(problem, features):
     examples = (jnp.asarray(features), problem.data.targets)
     return replace(problem, data=problem.data._replace(examples=examples))
@@ -511,14 +429,15 @@ def test_one_pass_over_a_step_is_the_mean_of_single_gradients(float64):
 
 
 @pytest.mark.slow
-def test_an_idle_worker_and_an_idle_step_change_nothing(float64):
+@pytest.mark.parametrize("needs_gradients", [False, True])
+def test_an_idle_worker_and_an_idle_step_change_nothing(needs_gradients, float64):
     features, targets = np.ones((4, 1)), np.arange(4.0)
     shards = problems.Shards(np.array([[0, 1, 2], [3, 0, 0]]), np.array([3, 1]))
     problem = problems.least_squares(features, targets, n_workers=2, shards=shards)
     features[3] = np.nan  # the only unit of worker 1, never its turn
-    problem = with_features(problem, features)
     order = fixed_order([[1, -1, 2], [-1, -1, -1]], (3, 1))
-    run = train(problem, order, optax.sgd(0.5), n_epochs=1)
+    order = replace(order, needs_gradients=needs_gradients)
+    run = train(with_features(problem, features), order, optax.sgd(0.5), n_epochs=1)
     x = 0.0
     for target in (1.0, 2.0):
         x -= 0.5 * (x - target)
@@ -560,17 +479,3 @@ def test_a_loss_without_a_forward_mode(float64):
     wanted = train(problem, by_projection(3, 7), units_per_step=4)
     np.testing.assert_allclose(run.params, wanted.params, rtol=0, atol=1e-12)
     assert np.array_equal(run.order_state.order, wanted.order_state.order)
-
-
-def test_what_goes_by_projections_has_a_loss_and_pairs():
-    plain, order = logistic(1, 8), by_projection(1, 8)
-    features, targets = (x[0] for x in labelled(1, 8))
-    cyclic = problems.logistic(features, targets, n_workers=1, batch=problems.cyclic(1))
-    local = problems.local_steps(cyclic, n_steps=2, step_size=0.1)
-    for problem in (problems.from_gradient(plain.params, plain.gradient, n_workers=1), local):
-        with pytest.raises(ValueError, match="problem must be one of logistic, least_squares"):
-            train(problem, order, units_per_step=2)
-    for units in (1, 3, 7):
-        message = f"units_per_step must be even .* such as 2 or 16, .* 8, .* got {units}"
-        with pytest.raises(ValueError, match=message):
-            train(plain, order, units_per_step=units)

@@ -43,11 +43,9 @@ def test_without_a_limit_what_is_free_is_one(monkeypatch):
     )
     with pytest.raises(MemoryError, match=words):
         simulation.replay(problem, trace, RULE)
-    lifted = simulation.replay(
-        problem, trace, RULE, execution=simulation.Execution(memory_limit=math.inf)
-    )
-    own = simulation.replay(
-        problem, trace, RULE, execution=simulation.Execution(memory_limit=stated)
+    lifted, own = (
+        simulation.replay(problem, trace, RULE, execution=simulation.Execution(memory_limit=limit))
+        for limit in (math.inf, stated)
     )
     for other in (lifted, own):
         np.testing.assert_array_equal(fits.params, other.params)

@@ -1,6 +1,6 @@
 """Runs of policies.
 
-Against a plain loop, against replayed traces, cut, vmapped, compiled once, refused.
+Against a plain loop, against replayed traces, vmapped, compiled once.
 """
 
 import jax
@@ -119,13 +119,12 @@ def test_synchronous_rounds_are_their_policy():
 @pytest.mark.usefixtures("float64")
 def test_what_a_policy_gets_to_see():
     final, history = plain(lambda j, _: (2, 4), n_updates=12)
-    seen = []
 
     def decide(state, observation):
         stored = jax.tree.map(
             lambda rows, new: rows.at[observation.update].set(new), state, observation
         )
-        return stored, stragglers.Choice(jnp.int32(2), jnp.asarray(4.0), jnp.int32(0))
+        return stored, stragglers.Choice(2, jnp.asarray(4.0), observation.update // 4)
 
     def init():
         first = stragglers.nothing_seen(N)
@@ -134,38 +133,22 @@ def test_what_a_policy_gets_to_see():
     got = run(stragglers.Policy(init, decide, 4), n_updates=12, record_every=3)
     seen = got.policy_state
     np.testing.assert_array_equal(seen.update, np.arange(12))
-    np.testing.assert_allclose(seen.time[1:], [row["time"] for row in history[:-1]], rtol=1e-12)
-    np.testing.assert_allclose(
-        seen.agreement[1:], [row["agreement"] for row in history[:-1]], rtol=1e-10
-    )
+    for name in ("time", "agreement", "distance"):
+        expected = [row[name] for row in history[:-1]]
+        np.testing.assert_allclose(getattr(seen, name)[1:], expected, rtol=1e-10)
     assert np.isnan(seen.agreement[:2]).all()
-    np.testing.assert_allclose(
-        seen.distance[1:], [row["distance"] for row in history[:-1]], rtol=1e-10
-    )
     recorded = np.isfinite(seen.loss)
     assert np.flatnonzero(recorded).tolist() == [3, 6, 9]
     np.testing.assert_allclose(seen.loss[recorded], [history[j]["loss"] for j in (2, 5, 8)])
     assert (np.isfinite(seen.response).sum(1) == [0] + [2] * 11).all()
     np.testing.assert_array_equal(np.isfinite(seen.response), seen.used)
-    np.testing.assert_allclose(
-        np.where(seen.used, seen.response, 0).max(1)[1:], np.diff(seen.time), rtol=1e-9
-    )
+    longest = np.where(seen.used, seen.response, 0).max(1)
+    np.testing.assert_allclose(longest[1:], np.diff(seen.time), rtol=1e-9)
     np.testing.assert_allclose(got.params, final, rtol=1e-12)
-    np.testing.assert_allclose(seen.stage_distance[1:], seen.distance[1:], rtol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("float64")
-def test_a_policy_sees_the_distance_from_where_its_stage_began():
-    def decide(state, observation):
-        state = state.at[observation.update].set(observation.stage_distance)
-        return state, stragglers.Choice(2, 4.0, observation.update // 4)
-
-    got = run(stragglers.Policy(lambda: jnp.zeros(10), decide, 4), n_updates=10)
-    models = [np.zeros(D), *(row["params"] for row in plain(lambda *_: (2, 4), 9)[1])]
-    begun = [models[4 * ((j - 1) // 4)] for j in range(1, 10)]
-    expected = [((x - start) ** 2).sum() for x, start in zip(models[1:], begun, strict=True)]
-    np.testing.assert_allclose(got.policy_state[1:], expected, rtol=1e-10)
+    models = [np.zeros(D), *(row["params"] for row in history)]
+    begun = [models[4 * ((j - 1) // 4)] for j in range(1, 12)]  # where the stage began
+    expected = [((x - start) ** 2).sum() for x, start in zip(models[1:12], begun, strict=True)]
+    np.testing.assert_allclose(seen.stage_distance[1:], expected, rtol=1e-10)
 
 
 @pytest.mark.slow

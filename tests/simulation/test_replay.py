@@ -1,7 +1,5 @@
 """The replay is the algorithm: it equals a plain loop, one event at a time, for every rule."""
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,18 @@ import pytest
 from asyncjax import clocks, problems, simulation, steps, traces
 from tests.oracles import events
 from tests.oracles.problems import logistic_data, logistic_gradient, logistic_rows
-from tests.simulation.shared import RULES, N, columns, quadratic, trace_of
+from tests.simulation.shared import (
+    RULES,
+    N,
+    assert_close,
+    assert_follows,
+    both,
+    columns,
+    diary,
+    job_keys,
+    quadratic,
+    trace_of,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 EVERY_RULE = [*RULES, "synchronous 4"]
@@ -26,13 +35,9 @@ def plain_sgd(x, trace, gradient, step):
 def test_quadratic_equals_the_plain_loop(rule):
     problem, gradient = quadratic()
     trace = trace_of(rule)
-    expected = plain_sgd(np.ones(3), trace, gradient, 0.05)
-    optimizer = optax.sgd(0.05)
-    for waves in (True, False):
-        run = simulation.replay(problem, trace, optimizer, waves=waves, record_every=20)
-        np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
-        losses = [problem.objective(expected[v]) for v in (20, 40, 60)]
-        np.testing.assert_allclose(run.records.loss, losses, rtol=0, atol=1e-12)
+    models = plain_sgd(np.ones(3), trace, gradient, 0.05)
+    for run in both(problem, trace, optax.sgd(0.05), record_every=20):
+        assert_follows(run, models, problem)
 
 
 @pytest.mark.parametrize("rule", EVERY_RULE)
@@ -54,25 +59,18 @@ def test_logistic_equals_the_plain_loop(rule):
     trace = trace_of(rule, seed=1)
     expected = plain_sgd(np.ones(5), trace, gradient, 0.25)
     run = simulation.replay(problem, trace, optax.sgd(0.25), record_every=60)
-    np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
+    assert_close(run.params, expected[-1])
 
 
 def test_a_gradient_that_makes_an_update_alone_keeps_its_weight():
     problem, gradient = quadratic()
-    clock, collect = (
-        clocks.exponential(np.sqrt(1.0 + np.arange(N))),
-        traces.buffered(1, staleness=root),
-    )
-    trace = traces.asynchronous(clock, n_updates=60, collect=collect, key=jax.random.key(0))
+    rule = traces.Rule(collect=traces.buffered(1, staleness=lambda delay: (1.0 + delay) ** -0.5))
+    clock = clocks.exponential(np.sqrt(1.0 + np.arange(N)))
+    trace = rule.trace(clock, n_updates=60, key=jax.random.key(0))
     assert len(set(trace.weight.tolist())) > 3
-    expected = plain_sgd(np.ones(3), trace, gradient, 0.05)
-    for waves in (True, False):
-        run = simulation.replay(problem, trace, optax.sgd(0.05), waves=waves)
-        np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
-
-
-def root(delay):
-    return (1.0 + delay) ** -0.5
+    models = plain_sgd(np.ones(3), trace, gradient, 0.05)
+    for run in both(problem, trace, optax.sgd(0.05)):
+        assert_close(run.params, models[-1])
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 16])
@@ -82,54 +80,26 @@ def test_the_width_of_waves_changes_nothing(rule, width):
     trace = trace_of(rule)
     expected = plain_sgd(np.ones(3), trace, gradient, 0.05)
     run = simulation.replay(problem, trace, optax.sgd(0.05), width=width)
-    np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
-
-
-class Diary(NamedTuple):
-    count: jax.Array
-    delay: jax.Array
-    worker: jax.Array
-    time: jax.Array
-    read: jax.Array
-
-
-def diary(n_updates: int) -> optax.GradientTransformationExtraArgs:
-    """SGD that writes down every extra it is handed."""
-
-    def init(params: Any) -> Diary:
-        blank = jnp.zeros(n_updates)
-        return Diary(jnp.array(0), blank, blank, blank, jnp.zeros((n_updates, 3)))
-
-    def update(updates, state, params=None, *, delay, worker, time, read_params, **_):
-        k = state.count
-        state = Diary(
-            k + 1,
-            state.delay.at[k].set(delay),
-            state.worker.at[k].set(worker),
-            state.time.at[k].set(time),
-            state.read.at[k].set(read_params),
-        )
-        return -0.05 * updates, state
-
-    return optax.GradientTransformationExtraArgs(init, update)
+    assert_close(run.params, expected[-1])
 
 
 @pytest.mark.parametrize("waves", [True, False])
 @pytest.mark.parametrize("rule", ["shuffled", "buffered 3", "ringmaster 4", "synchronous 4"])
 def test_the_optimizer_is_handed_what_the_trace_says(rule, waves):
     problem, gradient = quadratic()
-    trace = trace_of(rule)
+    trace, key = trace_of(rule), jax.random.key(5)
     models = plain_sgd(np.ones(3), trace, gradient, 0.05)
-    seen = simulation.replay(problem, trace, diary(60), waves=waves).opt_state
+    rules = optax.chain(diary(60), optax.sgd(0.05))
+    seen = simulation.replay(problem, trace, rules, waves=waves, key=key).opt_state[0]
     ends = np.flatnonzero(trace.steps)
     oldest = np.array(
         [trace.read_version[trace.used & (trace.version == k)].min() for k in range(60)]
     )
+    numbers = [np.arange(60) - oldest, trace.worker[ends], trace.job[ends], trace.time[ends]]
     assert int(seen.count) == 60
-    np.testing.assert_array_equal(seen.delay, np.arange(60) - oldest)
-    np.testing.assert_array_equal(seen.worker, trace.worker[ends])
-    np.testing.assert_array_equal(seen.time, trace.time[ends])
-    np.testing.assert_allclose(seen.read, models[oldest], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(seen.numbers[:, :4], np.transpose(numbers))
+    np.testing.assert_array_equal(seen.key, job_keys(trace, key, ends))
+    assert_close((seen.read, seen.params), (models[oldest], models[:-1]))
 
 
 @pytest.mark.slow
@@ -158,9 +128,8 @@ def test_stateful_optimizers_step_once_an_update(rule, optimizer):
         return np.asarray(update)
 
     expected = events.train(np.ones(3), columns(trace), gradient, step)
-    for waves in (True, False):
-        run = simulation.replay(problem, trace, optimizer, waves=waves)
-        np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
+    for run in both(problem, trace, optimizer):
+        assert_close(run.params, expected[-1])
 
 
 def test_pytrees_keep_their_structure_and_dtypes():
@@ -213,18 +182,10 @@ def test_losses_of_the_jobs_are_recorded_without_an_objective():
     problem = problems.from_gradient(jnp.zeros(1), gradient)
     for rule in ("pure", "buffered 3"):
         trace = trace_of(rule)
-        for waves in (True, False):
-            run = simulation.replay(problem, trace, optax.sgd(0.1), record_every=7, waves=waves)
-            expected = [
-                np.mean(
-                    [
-                        10.0 * trace.worker[e] + trace.job[e]
-                        for e in np.flatnonzero(trace.version == v - 1)
-                    ]
-                )
-                for v in run.records.version
-            ]
-            np.testing.assert_allclose(run.records.loss, expected)
+        loss, version = 10.0 * trace.worker + trace.job, trace.version
+        for run in both(problem, trace, optax.sgd(0.1), record_every=7):
+            means = [np.mean(loss[version == v - 1]) for v in run.records.version]
+            np.testing.assert_allclose(run.records.loss, means)
 
 
 def test_records_and_costs():
@@ -245,46 +206,17 @@ def test_records_and_costs():
 
 
 @pytest.mark.slow
-def test_vmap_over_step_sizes_and_keys():
-    problem, _ = quadratic()
-    trace = trace_of("shuffled")
-    sizes = jnp.array([0.02, 0.05])
-    together = jax.vmap(lambda s: simulation.replay(problem, trace, optax.sgd(s)).params)(sizes)
-    compiled = jax.jit(jax.vmap(lambda s: simulation.replay(problem, trace, optax.sgd(s)).params))
-    for row, size in enumerate([0.02, 0.05]):
-        alone = simulation.replay(problem, trace, optax.sgd(size)).params
-        np.testing.assert_allclose(together[row], alone, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(compiled(sizes), together, rtol=0, atol=1e-14)
+def test_a_whole_run_comes_out_of_vmap_and_prints_as_a_line():
+    (problem, _), trace, sizes = quadratic(), trace_of("shuffled"), jnp.array([0.02, 0.05])
 
+    def run(size):
+        return simulation.replay(problem, trace, optax.sgd(size), record_every=20)
 
-@pytest.mark.slow
-def test_a_whole_run_comes_out_of_vmap():
-    problem, _ = quadratic()
-    trace = trace_of("pure")
-    run = jax.vmap(lambda s: simulation.replay(problem, trace, optax.sgd(s), record_every=30))(
-        jnp.array([0.02, 0.05])
-    )
-    assert run.records.loss.shape == (2, 2)
-    assert run.trace is trace
-    assert repr(run).startswith("Run(2 runs of 60 updates in ")
-
-
-@pytest.mark.slow
-def test_a_run_prints_as_one_line():
-    problem, _ = quadratic()
-    run = simulation.replay(problem, trace_of("pure"), optax.sgd(0.05), record_every=20)
-    assert repr(run).startswith("Run(60 updates in ")
-    assert "3 records, loss" in repr(run)
-
-
-@pytest.mark.slow
-def test_a_large_model_goes_one_by_one_to_the_same_end():
-    def gradient(params, worker, job, key):
-        return jnp.sum(params), params * (1.0 + 0.1 * worker) - 1.0
-
-    problem = problems.from_gradient(jnp.ones(9000), gradient)
-    trace = trace_of("buffered 3")
-    alone = simulation.replay(problem, trace, optax.sgd(0.05))
-    waves = simulation.replay(problem, trace, optax.sgd(0.05), width=4)
-    np.testing.assert_allclose(alone.params, waves.params, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(alone.records.loss, waves.records.loss, rtol=1e-12)
+    several, alone = jax.vmap(run)(sizes), run(0.05)
+    assert_close(several.params[1], alone.params, 1e-14)
+    assert_close(jax.jit(jax.vmap(lambda size: run(size).params))(sizes), several.params, 1e-14)
+    assert several.records.loss.shape == (2, 3)
+    assert several.trace is trace
+    assert repr(several).startswith("Run(2 runs of 60 updates in ")
+    assert repr(alone).startswith("Run(60 updates in ")
+    assert "3 records, loss" in repr(alone)

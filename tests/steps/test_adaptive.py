@@ -64,16 +64,6 @@ def test_schedule_equals_the_transformation_inside_inject_hyperparams(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_schedule_needs_the_delay_in_update_only(rule):
-    schedule = RULES[rule][1](0.5, max_delay=8)
-    assert isinstance(schedule, optax.schedules.StatefulSchedule)
-    optimizer = optax.inject_hyperparams(optax.sgd)(learning_rate=schedule)
-    state = optimizer.init(jnp.zeros(2))
-    with pytest.raises(TypeError, match="delay"):
-        optimizer.update(jnp.zeros(2), state, jnp.zeros(2))
-
-
-@pytest.mark.parametrize("rule", RULES)
 def test_injected_hyperparameters(rule):
     factory = RULES[rule][0]
     grad = jnp.ones(2)
@@ -104,19 +94,6 @@ def test_float32_hyperparameters_beside_bfloat16_parameters():
     )(0.1)
     _, state = run(injected, jnp.ones(2, jnp.bfloat16), delays=[0])
     assert float(optax.tree.get(state, "last_step_size")) == pytest.approx(0.09, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_vmap_over_step_size_and_alpha():
-    sizes, alphas = jnp.array([0.1, 1.0]), jnp.array([0.5, 0.9])
-
-    def total(step_size, alpha):
-        updates, _ = run(steps.scale_by_adaptive_1(step_size, alpha, 8), jnp.ones(()))
-        return sum(updates)
-
-    sums = jax.vmap(total)(sizes, alphas)
-    expected = [oracle.adaptive_1(DELAYS, s, a).sum() for s, a in ((0.1, 0.5), (1.0, 0.9))]
-    np.testing.assert_allclose(sums, expected, rtol=1e-6)
 
 
 def test_a_zero_step_ignores_a_gradient_that_is_not_finite():

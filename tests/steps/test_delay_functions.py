@@ -123,11 +123,3 @@ def test_clipping_bounds_the_norm_by_the_delay():
         assert clipped["b"].dtype == jnp.bfloat16
     nothing, _ = rule.update(jax.tree.map(jnp.zeros_like, tree), state, delay=4)
     assert float(optax.tree.norm(nothing)) == 0
-
-
-def test_exponents_may_be_swept_by_vmap():
-    def factor(exponent):
-        rule = steps.scale_by_staleness("polynomial", exponent=exponent)
-        return rule.update(jnp.float32(1), optax.EmptyState(), delay=3)[0]
-
-    np.testing.assert_allclose(jax.vmap(factor)(jnp.array([0.0, 0.5, 1.0])), [1, 0.5, 0.25])

@@ -89,20 +89,6 @@ def test_the_inner_optimizer_is_told_the_delay():
     np.testing.assert_allclose(scaled, delays[:, None] * np.asarray(plain), rtol=1e-6)
 
 
-def test_an_extra_delay_is_ignored_and_other_extras_pass():
-    seen = {}
-
-    def probe(updates, state, params=None, **extra):
-        seen.update(extra)
-        return updates, state
-
-    inner = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), probe)
-    late = steps.delay_gradients(2, inner)
-    late.update(jnp.zeros(2), late.init(jnp.zeros(2)), delay=77, worker=5)
-    assert int(seen["delay"]) == 0
-    assert seen["worker"] == 5
-
-
 def test_a_donated_state_leaves_the_key_usable():
     key = jax.random.key(0)
     late = steps.delay_gradients(2, key=key)
@@ -163,12 +149,6 @@ def test_a_loop_equals_its_twin(rule, delay):
     np.testing.assert_allclose(iterates, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("float64")
-def test_the_twin_of_drop_distant_drops_some_and_keeps_some():
-    _, state = path(steps.delay_gradients(4, RULES["picky_sgd"][0]()), 30)
-    assert 5 <= int(state.delayed_inner_state.dropped_gradients) <= 25
-
-
 def gap(updates, state, params=None, *, read_params, **extra):
     """What is left of a gradient that equals its parameters: nothing, if they belong together."""
     return jax.tree.map(lambda g, x: jnp.where(g == 0, 0, g - x), updates, read_params), state
@@ -203,14 +183,10 @@ def test_every_gradient_comes_with_its_own_parameters(late):
     ("inner", "keeps"),
     [
         (steps.compensate_delay(0.1), True),
-        (steps.picky_sgd(1.0), True),
         (optax.chain(steps.scale_by_adaptive_2(0.5), steps.compensate_delay(0.1)), True),
-        (steps.drop_stale(3, optax.chain(optax.sgd(0.1), steps.compensate_delay(0.1))), True),
         (optax.masked(steps.compensate_delay(0.1), {"w": True, "b": False}), True),
         (steps.oldest_delay(steps.mix_models(0.5, local_scale=1.0), 2), True),
         (steps.mix_models(0.5), False),
-        (steps.delay_adaptive_sgd(0.5), False),
-        (steps.piag(0.5, 3), False),
         (optax.adam(0.1), False),
         (None, False),
     ],

@@ -7,7 +7,6 @@ import optax
 import pytest
 
 from asyncjax import steps
-from asyncjax.steps.arguments import COUNTED
 from asyncjax.steps.registry import REGISTRY
 from asyncjax.testing import example_extras
 from asyncjax.testing.transforms import required_extras
@@ -32,13 +31,6 @@ def test_every_rule_refuses_what_is_concrete_and_counts_what_is_traced(name):
     for values, count in ((right, 0), (wrong, len(wrong)), (right, len(wrong))):
         _, state = update(state, values)
         assert int(state.invalid_extras) == count
-
-
-@pytest.mark.slow
-def test_rules_that_read_no_such_extra_have_no_counter():
-    for name in set(REGISTRY) - set(COUNTING) - {"random_block"}:  # that is `update_block`
-        state = REGISTRY[name].make().init(PARAMS)
-        assert getattr(state, "invalid_extras", None) is None
 
 
 def test_in_a_vector_of_workers_only_the_padding_is_not_counted():
@@ -71,21 +63,6 @@ def test_a_traced_worker_that_is_not_there_leaves_the_rows_alone(worker):
     known = steps.scale_by_worker_time([1.0, 3.0])
     updates, _ = jax.jit(known.update)(PARAMS, known.init(PARAMS), worker=worker)
     np.testing.assert_array_equal(updates["w"], 0.5 if worker < 0 else 1.5)
-
-
-def test_a_rule_without_memory_takes_an_empty_state_too():
-    rule = steps.scale_by_staleness("inverse")
-    updates, state = rule.update(PARAMS, optax.EmptyState(), delay=2)
-    assert state == optax.EmptyState()
-    np.testing.assert_array_equal(updates["w"], 0.5)
-
-
-def test_a_concrete_extra_under_jit_costs_no_operation():
-    rule = steps.scale_by_adaptive_2(0.5, max_delay=4)
-    state = rule.init(PARAMS)
-    assert set(COUNTED) == {"delay", "worker", "time"}
-    uncounted = jax.jit(lambda state: rule.update(PARAMS, state, delay=1)[1].invalid_extras)
-    assert uncounted.lower(state).as_text().count("stablehlo.") == 0
 
 
 def test_an_injected_schedule_may_pass_through_zero_but_not_below():

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import clocks, problems, simulation, steps, traces
+from asyncjax import steps
 from tests.oracles import closed_loop, outer_steps
 from tests.oracles import steps as oracle
 from tests.steps.loops import updates_of
@@ -71,18 +71,6 @@ def test_it_is_momentum_fed_by_bucket_where_what_has_not_arrived_is_zero(n_worke
         x, u = fed_by_bucket(grads[:made], read[:made], n_workers)
         np.testing.assert_allclose(np.sum(moves[:made], axis=0), x, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(momenta[made - 1], u, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("n_workers", [1, 4, 70])
-def test_ordered_momentum_equals_a_plain_loop(n_workers):
-    grads, delays = gradients(N_UPDATES), np.arange(N_UPDATES) - arrivals(6, seed=3)
-    moves, momenta = ordered(grads, delays, RATE, BETA, n_workers)
-    expected = oracle.ordered_momentum(
-        grads, delays, rates=[RATE] * N_UPDATES, beta=BETA, n_workers=n_workers
-    )
-    np.testing.assert_allclose(moves, expected[0], rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(momenta, expected[1], rtol=1e-12, atol=1e-13)
 
 
 def test_ordered_momentum_without_momentum_is_sgd():
@@ -177,22 +165,6 @@ def test_gradients_that_are_the_same_everywhere_are_never_late(float64):
     _, own, last = closed(same, drawn_delays(), 0.5)
     np.testing.assert_allclose(own, BETA, rtol=1e-9)
     np.testing.assert_allclose(last.measured_momentum, BETA, rtol=1e-9)
-
-
-def test_closed_loop_converges_at_a_step_at_which_the_momentum_of_workers_adds_up_and_diverges():
-    n, curvature = 16, np.tile(np.geomspace(0.1, 1.0, 10), (16, 1))
-    problem = problems.quadratic(curvature, np.zeros((n, 10)))
-    trace = traces.asynchronous(
-        clocks.exponential(np.ones(n)), n_updates=2000, key=jax.random.key(1)
-    )
-    rules = optax.sgd(0.02, 0.9), steps.closed_loop_momentum(0.02, 0.9, max_delay=96)
-    plain, closed = (
-        simulation.replay(problem, trace, rule, key=jax.random.key(0)) for rule in rules
-    )
-    start = float(problem.objective(problem.params))
-    assert plain.records.loss[-1] > start
-    assert closed.records.loss[-1] < 1e-6 * start
-    assert closed.opt_state.own_momentum < 0.88
 
 
 PLAIN = {"keep": 0.5, "turn": 0.5, "shrink": 1.0, "most": 1.0, "caution": 1.0}

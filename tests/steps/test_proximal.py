@@ -72,11 +72,6 @@ def test_simplex_is_the_nearest_point_of_the_simplex():
         jax.tree.map(np.testing.assert_array_equal, same, tree)
 
 
-def test_strength_may_be_swept_by_vmap():
-    swept = jax.vmap(lambda strength: steps.l1(strength)(jnp.float32(1.0), 1.0))
-    np.testing.assert_allclose(swept(jnp.array([0.0, 0.25, 2.0])), [1, 0.75, 0])
-
-
 @pytest.mark.usefixtures("float64")
 def test_delay_adaptive_sgd_without_delay_is_the_proximal_gradient_method():
     matrix = np.random.default_rng(0).normal(size=(6, 3))

@@ -93,20 +93,6 @@ def test_ages_of_a_group_and_of_padding():
     np.testing.assert_array_equal(state.row_ages, [1, 3, 1])
 
 
-def test_ages_saturate():
-    rule = steps.oldest_delay(optax.identity(), 2)
-    state = rule.init(jnp.ones(()))
-    top = np.iinfo(np.int32).max
-    state = state._replace(row_ages=jnp.array([top, 0], jnp.int32))
-    _, state = rule.update(jnp.ones(()), state, delay=0, worker=1)
-    np.testing.assert_array_equal(state.row_ages, [top, 1])
-
-
-def test_table_delays_of_nothing_and_of_one_worker():
-    assert steps.table_delays([], [], 2).shape == (0,)
-    np.testing.assert_array_equal(steps.table_delays([0, 0, 0], [9, 9, 9], 1), [0, 1, 2])
-
-
 def factors(rule, trace):
     def step(state, arrival):
         worker, time = arrival

@@ -90,23 +90,13 @@ def stated(mean=first, variance=nothing, least=None):
 
 BROKEN = {
     "no time": (at_job_3(0.0), r"worker 0 a duration of 0 for its job 3; .*"),
-    "a negative time": (at_job_3(-1.5), r"worker 0 a duration of -1.5 for its job 3; .*"),
-    "a time of NaN": (at_job_3(np.nan), r"worker 0 a duration of nan for its job 3; .*"),
     "one time for all": (
         own(lambda row, key, start, count: row["a"]),
         r"got ValueError: draw of the law 'mine' must give float\[64\], a time a job, got",
     ),
-    "integers": (
-        own(lambda row, key, start, count: jnp.ones(count, int)),
-        r"draw of the law 'mine' must give float\[64\], a time a job, got int",
-    ),
     "a branch on a parameter": (
         own(branching),
         r"durations of the clock must be drawn .*, got TracerBoolConversionError: Attempted",
-    ),
-    "NumPy in the draw": (
-        own(lambda row, key, start, count: np.full(count, row["a"])),
-        r"durations of the clock must be drawn .*, got TracerArrayConversionError",
     ),
     "a key that it says it does not need": (
         own(good),
@@ -132,10 +122,6 @@ BROKEN = {
         stated(lambda rows: rows["a"] * np.nan),
         r"mean of the clock of law 'mine' must be positive and finite, got nan for worker 0",
     ),
-    "an infinite mean": (
-        stated(lambda rows: rows["a"] / np.array([1.0, 0.0], np.float32)),
-        r"mean of .* must be positive and finite, got inf for worker 1",
-    ),
     "one mean for all": (
         stated(lambda rows: 1.0),
         r"mean of the clock of law 'mine' must give float\[2\], one a worker, got \[\]",
@@ -143,10 +129,6 @@ BROKEN = {
     "a mean that fails": (
         stated(lambda rows: rows["b"]),
         r"mean of .* must be a function of the parameters, got KeyError: 'b'",
-    ),
-    "a mean that is no number": (
-        stated(lambda rows: "slow"),
-        r"mean of the clock of law 'mine' must give real numbers, got 'slow'",
     ),
     "another mean": (
         stated(lambda rows: rows["a"] * 1.01),
@@ -176,14 +158,9 @@ BROKEN = {
         own(fixed_key, first, squared, True),
         r"must change with its key, got the same 1000",
     ),
-    "no workers": (
-        Clock({"a": np.float32(1.0)}, own(same).law),
-        r"arrays with one leading axis \[n\], got ValueError",
-    ),
 }
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_clock_is_told(name):
     clock, words = BROKEN[name]

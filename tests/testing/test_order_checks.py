@@ -70,10 +70,6 @@ BROKEN = {
         order_of(n=5, n_workers=2, counts=(5, 5)),
         r"permutation of the order must be int32\[2, 5\], got int32\[5\]",
     ),
-    "floats": (
-        order_of(permutation=lambda state: state.astype(float)),
-        r"permutation of the order must be int32\[n\], got float32\[5\]",
-    ),
     "turns within an epoch": (
         order_of(observe=lambda state, positions, gradients: jnp.roll(state, 1)),
         r"must stay as it is until end_epoch, got example \d and not \d at step \d of epoch 0",
@@ -90,23 +86,17 @@ BROKEN = {
         order_of(end_epoch=lambda state: state["order"]),
         r"end_epoch of the order must turn to the next epoch, got ",
     ),
-    "gradients of another length": (
-        order_of(
-            observe=lambda state, positions, gradients: state + 0 * int(gradients @ np.ones(2))
-        ),
-        r"observe of the order must take steps \[0, 1, 2\] of an epoch, got ValueError",
-    ),
     "a number of Python": (
         order_of(init=lambda key: (jnp.arange(5), 0), permutation=lambda state: state[0]),
-        r"state\[1\] of the order must be a jax array after init, got 0",
+        r"state\[1\] of the order must be a jax array .* after init, got no jax array, 0",
     ),
     "an array of NumPy": (
         order_of(init=lambda key: np.arange(5, dtype=np.int32)),
-        r"state of the order must be a jax array after init, got int32\[5\]",
+        r"state of the order must be a jax array .* after init, got no jax array, int32\[5\]",
     ),
     "a weak dtype": (
         order_of(init=lambda key: (jnp.arange(5), jnp.asarray(0)), permutation=lambda s: s[0]),
-        r"state\[1\] of the order must have a dtype of its own after init, got a weak int32",
+        r"state\[1\] of the order must be a jax array with a dtype of its own .*, got weak int32",
     ),
     "a list that grows": (
         order_of(
@@ -114,7 +104,7 @@ BROKEN = {
             permutation=lambda state: state[0],
             observe=lambda state, positions, gradients: [*state, gradients],
         ),
-        r"observe of the order must give a state like that of init, .* got PyTreeDef",
+        r"observe of the order must keep state\[1\] None, as init makes it, got",
     ),
     "an array that grows": (
         order_of(
@@ -132,15 +122,11 @@ BROKEN = {
     ),
     "an array that leaves jax": (
         order_of(end_epoch=lambda state: np.roll(np.asarray(state), 1)),
-        r"end_epoch of the order must keep state a jax array, got int32\[5\]",
+        r"end_epoch of the order must keep state int32\[5\], .* got no jax array, int32\[5\]",
     ),
     "a branch of Python": (
         order_of(end_epoch=lambda state: state[::-1] if state[0] > 2 else state),
         r"must go through jax.jit, jax.lax.scan and jax.vmap, got TracerBoolConversionError",
-    ),
-    "NumPy": (
-        order_of(end_epoch=lambda state: jnp.asarray(np.sort(state))),
-        r"must go through jax.jit, jax.lax.scan and jax.vmap, got TracerArrayConversionError",
     ),
     "padding that is looked at": (
         with_sum(sorting),

@@ -34,6 +34,7 @@ from asyncjax import (
     whatif,
 )
 from asyncjax.clocks.registry import REGISTRY as CLOCKS
+from asyncjax.cluster import slot_solver, slot_tables
 from asyncjax.orders.registry import REGISTRY as ORDERS
 from asyncjax.problems.registry import REGISTRY as PROBLEMS
 from asyncjax.steps.registry import REGISTRY as STEPS
@@ -492,11 +493,14 @@ def cluster_cases() -> Cases:
     schedule = cluster.drf(jobs, machines, n_slots=4)
     clock = cluster.clock_of(schedule, jobs, int(np.argmax(schedule.admitted)), samples=1.0)
     yield "clock of a job", clock.durations(KEY, 20)
-    prices, room = np.array([[1.0, 1.0], [2.0, 3.0]]), np.array([[5.5, 7.0], [4.0, 6.5]])
-    worker, server = np.array([2.0, 1.0]), np.array([1.0, 2.0])
-    yield "slot", cluster.slot_cost(prices, room, worker, server, 3, 2)
-    yield "inside", cluster.inside_cost(prices, room, worker, server, 3, 1)
-    yield "cheapest", cluster.cheapest_by_slot(jnp.array([[0.0, 2.0, 3.0], [0.0, 1.0, jnp.inf]]))
+    prices, room = jnp.array([[1.0, 1.0], [2.0, 3.0]]), jnp.array([[5.5, 7.0], [4.0, 6.5]])
+    slot = prices, room, jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0])
+    yield "slot", slot_solver.slot_cost(*slot, 3, 2)
+    yield "inside", slot_solver.inside_cost(*slot, 3, 1)
+    yield (
+        "cheapest",
+        slot_tables.cheapest_by_slot(jnp.array([[0, 2.0, 3.0], [0, 1.0, jnp.inf]])),
+    )
 
 
 def rollout_cases() -> Cases:
@@ -531,9 +535,9 @@ def rollout_cases() -> Cases:
     corrections, advantages = rollouts.corrections, rollouts.advantages
     trace, optimizer = make(engine, rules["budget"]), optax.sgd(0.5)
 
-    def replay(waves: bool = True, **learner: Any) -> results.Run:
+    def replay(**learner: Any) -> results.Run:
         how = rollouts.Learner(optimizer, **learner)
-        return rollouts.replay(bandit, trace, how, key=OTHER, waves=waves)
+        return rollouts.replay(bandit, trace, how, key=OTHER)
 
     for name, correction in {
         "none": corrections.none(),
@@ -541,9 +545,8 @@ def rollout_cases() -> Cases:
         "clip": corrections.ppo_clip(0.2),
         "decoupled": corrections.decoupled(),
     }.items():
-        for waves in (True, False):
-            how = "waves" if waves else "events"
-            yield from parts(f"{name}, {how}", replay(correction=correction, waves=waves))
+        for how, width in (("waves", None), ("events", 1)):
+            yield from parts(f"{name}, {how}", replay(correction=correction, width=width))
     for name, advantage in {
         "plain": advantages.plain(),
         "batch": advantages.batch_mean(),

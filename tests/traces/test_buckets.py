@@ -8,6 +8,7 @@ import pytest
 from asyncjax import clocks, problems, simulation, steps, traces
 from tests.oracles import basgd
 from tests.oracles.problems import quadratic_data
+from tests.traces.same import assert_same
 
 N, D = 5, 3
 CURVATURE, LINEAR = quadratic_data(N, D)
@@ -18,11 +19,6 @@ NAMES = ("time", "worker", "job", "read_version", "version", "used", "steps")
 def made(n_buckets, n_updates=40, times=TIMES, **rules):
     rule = traces.every_bucket(n_buckets)
     return traces.asynchronous(clocks.recorded(times), n_updates=n_updates, collect=rule, **rules)
-
-
-def assert_same(one, other, names=NAMES):
-    for name in names:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
 def gradient(x, worker):
@@ -68,9 +64,8 @@ def test_models_are_those_of_the_plain_algorithm(float64, aggregate, n_buckets, 
 
 
 def test_one_bucket_is_the_pure_rule():
-    assert_same(
-        made(1), traces.asynchronous(clocks.recorded(TIMES), n_updates=40), (*NAMES, "weight")
-    )
+    plain = traces.asynchronous(clocks.recorded(TIMES), n_updates=40)
+    assert_same(made(1), plain, (*NAMES, "weight"))
 
 
 def test_as_many_as_workers_wait_for_everybody():
@@ -94,7 +89,7 @@ def test_weights_are_shares_of_a_step():
 
 def test_the_event_loop_makes_the_same_trace_as_the_stream():
     """A server that takes no time to speak of is not made of a stream."""
-    assert_same(made(3), made(3, service=traces.Service()))
+    assert_same(made(3), made(3, service=traces.Service()), NAMES)
 
 
 def test_a_bucket_whose_workers_are_lost_is_waited_for_in_vain():

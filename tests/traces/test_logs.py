@@ -7,6 +7,7 @@ import pytest
 from asyncjax import clocks, traces
 from asyncjax.traces.event_trace import worker_count
 from asyncjax.traces.registry import REGISTRY
+from tests.traces.same import assert_same
 
 
 def test_delays_alone_are_enough():
@@ -18,13 +19,7 @@ def test_delays_alone_are_enough():
     assert log.n_workers == worker_count(log) == 1
     assert log.start is None, "nobody said who delivered, or when"
     assert traces.from_delays([0, 1], n_workers=5).n_workers == 5
-    assert_columns(traces.from_delays([0, 1, 0, 3], version=[0, 1, 2, 3]), log)
-
-
-def assert_columns(log, trace):
-    for name in trace._fields[:8]:
-        np.testing.assert_array_equal(getattr(log, name), getattr(trace, name), err_msg=name)
-        assert getattr(log, name).dtype == getattr(trace, name).dtype
+    assert_same(traces.from_delays([0, 1, 0, 3], version=[0, 1, 2, 3]), log)
 
 
 SEVERAL = [0, 0, 0, 1, 1, 2, 2]  # updates of 3, 2 and 2 gradients
@@ -37,11 +32,6 @@ def test_gradients_of_one_version_make_one_update():
     assert log.steps.tolist() == [False, False, True, False, True, False, True]
     np.testing.assert_array_equal(log.weight, np.float32([1 / 3, 1 / 3, 1 / 3, 0.5, 0.5, 0.5, 0.5]))
     assert log.n_updates == 3
-
-
-def test_a_traced_log():
-    with pytest.raises(TypeError, match="delay must be known on the host, outside jit and vmap"):
-        jax.jit(lambda delay: traces.from_delays(delay).time)(np.zeros(2, np.int32))
 
 
 # Several gradients an update, and jobs handed out neither on delivery nor to those of the update.
@@ -81,8 +71,7 @@ def test_starts_follow_from_a_log_or_are_not_told(name):
 def test_a_log_of_a_trace_is_the_trace(collect):
     trace = traces.asynchronous(CLOCK, n_updates=20, collect=collect, key=jax.random.key(0))
     log = log_of(trace)
-    assert_columns(log, trace)
-    np.testing.assert_array_equal(log.start, trace.start)
+    assert_same(log, trace, trace._fields[:9])
     assert log.reuse is None
 
 

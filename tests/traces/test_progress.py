@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, traces
+from tests.traces.same import assert_same
 
 RANDOM = clocks.exponential([0.5, 1.0, 3.0])
 KEY = jax.random.key(1)
@@ -21,15 +22,6 @@ RULES = {
 }
 
 
-def same(one, other):
-    """Holds that two traces are equal in every field, bit by bit."""
-    flat, expected = (jax.tree_util.tree_flatten_with_path(trace)[0] for trace in (one, other))
-    assert [path for path, _ in flat] == [path for path, _ in expected]
-    for (path, value), (_, wanted) in zip(flat, expected, strict=True):
-        np.testing.assert_array_equal(value, wanted, err_msg=str(path))
-        assert np.asarray(value).dtype == np.asarray(wanted).dtype
-
-
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_a_trace_up_to_a_time_is_a_prefix(rule):
     long = traces.asynchronous(RANDOM, n_updates=400, key=KEY, **rule)
@@ -37,7 +29,7 @@ def test_a_trace_up_to_a_time_is_a_prefix(rule):
         trace = traces.asynchronous(RANDOM, until=until, key=KEY, **rule)
         made = int((long.update_time <= until).sum())
         assert trace.n_updates == made
-        same(trace, traces.asynchronous(RANDOM, n_updates=made, key=KEY, **rule))
+        assert_same(trace, traces.asynchronous(RANDOM, n_updates=made, key=KEY, **rule))
         traces.validate(trace)
 
 
@@ -45,7 +37,7 @@ def test_rounds_up_to_a_time():
     trace = traces.synchronous(RANDOM, k=2, until=40.0, key=KEY)
     longer = traces.synchronous(RANDOM, k=2, n_updates=trace.n_updates + 1, key=KEY)
     assert trace.update_time[-1] <= 40.0 < longer.update_time[-1]
-    same(trace, traces.synchronous(RANDOM, k=2, n_updates=trace.n_updates, key=KEY))
+    assert_same(trace, traces.synchronous(RANDOM, k=2, n_updates=trace.n_updates, key=KEY))
 
 
 def test_all_updates_of_the_last_instant_are_in():
@@ -79,21 +71,6 @@ def maker(clock=SLOWER, counts=None):
         return [traces.asynchronous(clock, n_updates=n_updates, key=key) for key in SEEDS]
 
     return make
-
-
-@pytest.mark.parametrize("horizon", [0.1, 3.0, 70.0, 900.0])
-def test_numbers_of_updates_follow_the_rule(horizon):
-    counts = []
-    runs = traces.lasting(maker(counts=counts), horizon)
-    expected, n_updates = [], 8
-    while True:
-        expected.append(n_updates)
-        shortest = min(float(run.time[-1]) for run in maker()(n_updates))
-        if shortest >= horizon:
-            break
-        n_updates = int(np.ceil(n_updates * min(8.0, 1.03 * horizon / shortest))) + 1
-    assert counts == expected
-    assert {run.n_updates for run in runs} == {expected[-1]}
 
 
 def test_a_horizon_a_trace():

@@ -9,6 +9,7 @@ import pytest
 
 from asyncjax import clocks, problems, simulation, traces
 from tests.oracles import allocation
+from tests.traces.same import assert_same
 
 TIMES = 0.1 + np.random.default_rng(1).exponential(size=(4, 50))
 
@@ -49,12 +50,9 @@ def test_a_round_ends_when_the_last_worker_has_done_his_jobs():
 
 
 def test_quotas_of_one_are_synchronous():
-    trace, plain = (
-        rounds((1, 1, 1, 1)),
-        traces.synchronous(clocks.recorded(TIMES), k=4, n_updates=8),
-    )
-    for name in ("worker", "job", "read_version", "version", "used", "steps"):
-        np.testing.assert_array_equal(getattr(trace, name), getattr(plain, name), err_msg=name)
+    trace = rounds((1, 1, 1, 1))
+    plain = traces.synchronous(clocks.recorded(TIMES), k=4, n_updates=8)
+    assert_same(trace, plain, ("worker", "job", "read_version", "version", "used", "steps"))
     np.testing.assert_allclose(trace.time, plain.time, rtol=1e-12)
 
 
@@ -86,16 +84,8 @@ def test_even_workers_share_evenly():
 
 N, B, ROUNDS = 4, 9, 30
 # Multiples of 1/64: durations are exact, as differences of times too.
-EXACT = (
-    np.ceil(
-        64
-        * (
-            0.1
-            + np.random.default_rng(2).exponential(size=(N, 90)) * np.arange(1.0, N + 1)[:, None]
-        )
-    )
-    / 64
-)
+EXACT = np.random.default_rng(2).exponential(size=(N, 90)) * np.arange(1.0, N + 1)[:, None]
+EXACT = np.ceil(64 * (0.1 + EXACT)) / 64
 
 
 def made(clock, n_updates=ROUNDS, b=B, **rule):
@@ -122,15 +112,6 @@ def test_rounds_are_those_of_the_plain_bandit(scale):
     np.testing.assert_array_equal(quotas_of(trace), quotas)
     np.testing.assert_array_equal(trace.time[trace.steps], ends)
     assert (trace.delay == 0).all()
-
-
-def test_a_width_of_ones_own():
-    def width(count, number):
-        return number / count
-
-    trace = made(clocks.recorded(EXACT), width=width)
-    quotas, _ = allocation.rounds(EXACT, B, ROUNDS, width)
-    np.testing.assert_array_equal(quotas_of(trace), quotas)
 
 
 @pytest.mark.parametrize("times", [[1.0, 2.0, 10.0], [1.0, 1.0, 1.0], [0.5, 0.7, 0.9, 1.1, 30.0]])

@@ -7,6 +7,7 @@ import pytest
 from asyncjax import clocks, traces
 from asyncjax.traces.event_trace import worker_count
 from asyncjax.traces.random_draws import DurationBlocks
+from tests.traces.same import assert_same
 
 CLOCK = clocks.constant([1.0, 2.0, 3.0])
 KEY = jax.random.key(0)
@@ -97,10 +98,7 @@ def test_restarted_and_looped_traces_agree(b, ties):
     rule = traces.rennala(b, cancel=True)
     fast = traces.asynchronous(clock, n_updates=90, collect=rule)
     looped = traces.asynchronous(clock, n_updates=90, collect=rule, timeout=1e9)
-    for name, value in fast._asdict().items():
-        other = getattr(looped, name)
-        for one, two in zip(jax.tree.leaves(value), jax.tree.leaves(other), strict=True):
-            np.testing.assert_array_equal(one, two, err_msg=name)
+    assert_same(fast, looped)
 
 
 @pytest.mark.parametrize(

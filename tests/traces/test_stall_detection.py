@@ -8,6 +8,7 @@ import pytest
 
 from asyncjax import clocks, traces
 from asyncjax.traces.collection import Collector, Verdict
+from tests.traces.same import assert_same
 
 KEY = jax.random.key(0)
 THREE = clocks.constant([1.0, 2.0, 3.0])
@@ -104,8 +105,7 @@ def test_progress_is_told_and_changes_nothing(arguments, monkeypatch):
     clock, seen = clocks.exponential([1.0, 2.0, 4.0]), []
     quiet = traces.asynchronous(clock, n_updates=2000, key=KEY, **arguments)
     trace = traces.asynchronous(clock, n_updates=2000, key=KEY, progress=seen.append, **arguments)
-    for one, other in zip(jax.tree.leaves(quiet), jax.tree.leaves(trace), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(quiet, trace)
     assert len(seen) > 1 or not arguments
     assert all(type(one) is traces.Progress and one.n_updates == 2000 for one in seen)
     updates, times = [one.updates for one in seen], [one.time for one in seen]
@@ -114,18 +114,12 @@ def test_progress_is_told_and_changes_nothing(arguments, monkeypatch):
     assert seen[-1][:3] == (2000, 2000, trace.time[-1])
 
 
-def test_progress_of_rounds_and_horizons(monkeypatch):
+def test_progress_of_rounds(monkeypatch):
     monkeypatch.setattr("asyncjax.traces.progress._SECONDS", 0.0)
     seen = []
     trace = traces.synchronous(THREE, k=2, n_updates=5, progress=seen.append)
     assert [one.updates for one in seen] == [1, 2, 3, 4, 5, 5]
     assert seen[-1].time == trace.time[-1]
-    seen = []
-    runs = traces.lasting(
-        lambda n: [traces.asynchronous(THREE, n_updates=n)], 100.0, progress=seen.append
-    )
-    assert seen[0].updates == 8
-    assert seen[-1][:3] == (runs[0].n_updates, runs[0].n_updates, runs[0].time[-1])
 
 
 @pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS)
@@ -140,9 +134,7 @@ def test_an_interrupted_run_leaves_nothing_behind(arguments, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         traces.asynchronous(clock, n_updates=2000, key=KEY, progress=stop, **arguments)
     assert jax.numpy.zeros(1).dtype == np.float32
-    after = traces.asynchronous(clock, n_updates=50, key=KEY, **arguments)
-    for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(before, traces.asynchronous(clock, n_updates=50, key=KEY, **arguments))
 
 
 def test_an_own_rule_that_says_of_itself_that_it_never_steps_is_told_at_once():

@@ -2,12 +2,12 @@
 
 from math import inf, isqrt
 
-import jax
 import numpy as np
 import pytest
 
 from asyncjax import clocks, traces
 from tests.oracles import thresholds
+from tests.traces.same import assert_same
 
 TIMES = np.random.default_rng(0).exponential(size=(6, 40)) * np.sqrt(1.0 + np.arange(6))[:, None]
 RECORDED = clocks.recorded(TIMES + 0.01)
@@ -34,14 +34,8 @@ def test_equals_the_plain_loop(threshold, cancel):
 @pytest.mark.parametrize("cancel", [False, True])
 @pytest.mark.parametrize("level", [1, 4, 3.5, inf])
 def test_a_constant_function_is_the_number(level, cancel):
-    found = [
-        traces.asynchronous(
-            RECORDED, n_updates=60, collect=traces.ringmaster(threshold, cancel=cancel)
-        )
-        for threshold in (lambda version: level, level)
-    ]
-    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
-        np.testing.assert_array_equal(one, other)
+    rules = (traces.ringmaster(given, cancel=cancel) for given in (lambda version: level, level))
+    assert_same(*(traces.asynchronous(RECORDED, n_updates=60, collect=rule) for rule in rules))
 
 
 def test_what_is_used_is_below_the_threshold_of_its_version():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from asyncjax import clocks, live, problems, simulation, traces
 from asyncjax.traces.collection import Collection, Collector, Timer, Verdict
 from tests.oracles import events
+from tests.traces.same import assert_same
 from tests.traces.test_twin import agree
 
 N_UPDATES = 25
@@ -81,10 +82,8 @@ def made(collect, n_updates=40, seed=0, **rules):
     return traces.asynchronous(CLOCK, n_updates=n_updates, collect=collect, key=key, **rules)
 
 
-def assert_same(one, other):
-    for name in ("time", "worker", "job", "read_version", "version", "used", "steps", "weight"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    np.testing.assert_array_equal(one.update_time, other.update_time)
+NAMES = ("time", "worker", "job", "read_version", "version", "used", "steps", "weight")
+NAMES = (*NAMES, "start", "update_time")
 
 
 @pytest.mark.parametrize(
@@ -100,13 +99,7 @@ def assert_same(one, other):
     ],
 )
 def test_borders_are_known_rules(rule, known):
-    assert_same(made(rule), made(known))
-
-
-def test_a_quorum_of_all_is_synchronous():
-    rounds = traces.synchronous(CLOCK, k=4, n_updates=40, key=jax.random.key(0))
-    times = made(traces.grace_period(0.7, quorum=4)).update_time
-    np.testing.assert_allclose(times, rounds.time[rounds.steps], rtol=1e-12)
+    assert_same(made(rule), made(known), NAMES)
 
 
 def test_a_grace_by_hand():
@@ -206,8 +199,7 @@ def test_a_virtual_run_is_the_simulated_one(timeout):
         key=key,
     )
     own = traces.asynchronous(CLOCK, n_updates=25, collect=rule, timeout=timeout, key=key)
-    assert_same(run.trace, own)
-    np.testing.assert_array_equal(run.trace.start, own.start)
+    assert_same(run.trace, own, NAMES)
     replayed = simulation.replay(problem, own, optax.sgd(0.1), key=key, waves=False)
     np.testing.assert_allclose(run.params, replayed.params, rtol=1e-5)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from asyncjax import clocks, traces
 from asyncjax.traces.collection import Collector, Verdict
 from tests.oracles import events
+from tests.traces.same import assert_same
 from tests.traces.test_twin import COLLECTIONS, agree
 
 N_UPDATES = 25
@@ -219,8 +220,7 @@ def test_every_worker_has_its_own_patience():
         traces.asynchronous(clock, n_updates=30, timeout=patience)
         for patience in (4.0, np.full(3, 4.0))
     ]
-    for one, other in zip(*map(jax.tree.leaves, alike), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same(*alike)
 
 
 def of_those_who_answer():

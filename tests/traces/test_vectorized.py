@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.traces import arrival_streams, random_draws
+from asyncjax.traces import random_draws
 from asyncjax.traces.random_draws import DurationBlocks
+from tests.traces.same import assert_same
 
+STREAMS = sys.modules["asyncjax.traces.arrival_streams"]
+RUN = sys.modules["asyncjax.traces.asynchronous"]  # the name in `traces` is the function's
 CLOCKS = {
     "random": clocks.exponential(np.sqrt(1.0 + np.arange(7))),
     "ties": clocks.constant([1.0, 1.0, 2.0, 2.0, 3.0, 1.0, 1.0]),
@@ -34,19 +37,15 @@ RULES = {
 }
 
 
-def assert_same(one, other):
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        assert np.asarray(a).dtype == np.asarray(b).dtype
-        np.testing.assert_array_equal(a, b)
-
-
 def both_ways(clock, **arguments):
     """The trace of the event loop and that in whole arrays, or the errors of the two."""
     made = []
-    for name, value in (("_stream", lambda *limits: None), ("GATED_FROM", 1)):
+    for module, name, value in (
+        (RUN, "stream_of", lambda *limits: None),
+        (STREAMS, "GATED_FROM", 1),
+    ):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arrival_streams, name, value)
+            patch.setattr(module, name, value)
             try:
                 made.append(traces.asynchronous(clock, **arguments))
             except ValueError as error:
@@ -103,8 +102,8 @@ def check_limited(clock, rule, read, seed, n_updates, **limits):
 )
 def test_what_limits_jobs_needs_no_heap(clock, rule, read, limits, monkeypatch):
     check_limited(clock, rule, read, 0, 60, **limits)
-    monkeypatch.setattr(arrival_streams, "GATED_FROM", 1)
-    monkeypatch.delattr(sys.modules["asyncjax.traces.asynchronous"], "EventLoop")
+    monkeypatch.setattr(STREAMS, "GATED_FROM", 1)
+    monkeypatch.delattr(RUN, "EventLoop")
     traces.asynchronous(
         LOSSY[clock],
         n_updates=5,

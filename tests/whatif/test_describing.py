@@ -114,13 +114,6 @@ def test_the_smallest_logs_are_described(rows):
     assert found.clock.n_workers == len(found.log.workers)
 
 
-def test_what_is_no_log_is_refused():
-    with pytest.raises(TypeError, match=r"log must be a log, as traces\.read_log makes it, got 3"):
-        whatif.describe(3)
-    with pytest.raises(ValueError, match="seed must be"):
-        whatif.describe(traces.read_log({"a": [1.0]}), seed=-1)
-
-
 def test_the_slow_worker_of_a_recording_is_found():
     """The job in which one of four workers was slowed on purpose."""
     found = whatif.describe(traces.read_log(clocks.recording("llm_slow_worker").durations))

@@ -74,15 +74,6 @@ def test_the_answer_comes_first_then_the_picture_then_the_sorted_table(answer):
     assert names[: len(answer.comparison.rows)] == [r.rule.name for r in answer.comparison.rows]
 
 
-def test_colours_are_variables_for_light_and_for_dark(answer):
-    page = answer.html()
-    light, dark = page.split("@media (prefers-color-scheme: dark)")
-    for name in set(re.findall(r"var\((--[a-z]+)\)", page)):
-        assert f"{name}:" in light, name
-        assert f"{name}:" in dark.split("}")[0], name
-    assert "invert(" in dark.split("</style>")[0]  # pictures
-
-
 def test_letters_of_pictures_can_be_read_on_a_phone(answer):
     """A picture is as wide as a phone, some 350 points, or is moved under it."""
     page = answer.html()
@@ -115,13 +106,6 @@ def test_bars_are_as_long_as_the_gains(answer, drawn):
     assert texts == [f"{row.gain.value:.2f}" for row in rows]
 
 
-def test_time_spent_is_all_of_the_time(answer, drawn):
-    pages.time_spent(answer.comparison)
-    (figure,) = drawn.values()
-    ends = [bar.get_x() + bar.get_width() for bar in figure.axes[0].patches]
-    np.testing.assert_allclose(ends[-len(answer.comparison.leading) :], 1.0)
-
-
 @pytest.mark.parametrize("rounds", [[40.0, 41.0, 42.0, 43.0], [np.inf] * 4])
 def test_whiskers_that_are_cut_are_open(drawn, rounds):
     """Of the rule shuffled one seed is 42 times as fast: the picture ends before."""
@@ -149,12 +133,6 @@ def test_names_and_commands_are_escaped(answer):
     assert "<script>" not in page
     assert "b&amp;b" in page
     assert "&lt;x&gt;.csv" in answer.html()
-
-
-def test_the_end_says_how_it_is_made_again(answer):
-    page = answer.html()
-    assert "python -m asyncjax.whatif" in page.split("Make it again")[1]
-    assert "asyncjax 0." in page.split("Make it again")[1]
 
 
 def test_what_small_problems_say_is_there_as_text_as_page_and_as_figures(answer):

@@ -114,15 +114,6 @@ def test_what_to_log_instead_is_a_line_that_works(behind_a_barrier):
 
 
 @pytest.mark.slow
-def test_in_python_the_same_is_said_and_nothing_is_compared():
-    rows = [{"rank": rank, "end": end} for rank, own in enumerate(rounds()) for end in own.tolist()]
-    found = whatif.answer(rows)
-    assert found.words.headline.startswith("Unevenness cannot be seen in this log")
-    assert found.comparison is found.learning is found.advice is None
-    assert "perf_counter" in found.words.advice
-
-
-@pytest.mark.slow
 def test_stamps_without_a_barrier_are_compared(tmp_path):
     """Applied on arrival: the rates of the workers add up."""
     times = work()
@@ -171,15 +162,6 @@ def test_durations_that_were_measured_are_no_stamps():
     assert "Unevenness" not in whatif.describe(traces.read_log(rows)).sentences[0]
 
 
-@pytest.mark.slow
-def test_the_gain_has_the_last_job_of_the_span(tmp_path):
-    table = "a,b\n0.1,0.1\n0.1,0.1\n0.3,0.1\n"
-    said = asked(tmp_path, table, "--quick")
-    gain = {row["rule"]: row["gain"]["value"] for row in said.read["rules"]}
-    assert gain["pure asynchronous"] == pytest.approx(8 / 6)
-    assert gain["buffered 2"] == pytest.approx(8 / 6)
-
-
 # How long it takes.
 
 
@@ -207,11 +189,3 @@ def test_a_quick_run_says_first_how_long_it_takes_and_more_workers_take_longer(
     assert few < more < many
     assert 3 <= few <= 20
     assert many <= 120
-
-
-def test_help_says_how_long_it_takes_and_what_a_target_is(capsys):
-    with pytest.raises(SystemExit):
-        main(["whatif", "--help"])
-    help_text = " ".join(capsys.readouterr().out.split())
-    assert "6 seconds to a minute of processor time" in help_text
-    assert "reached and not left again" in help_text

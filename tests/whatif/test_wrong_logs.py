@@ -124,13 +124,6 @@ def test_what_is_read_noted_and_refused(reads, table, said):
     assert all(f"columns: {line}" in lines for line in said["columns:"])
 
 
-def test_the_same_durations_in_memory_are_noted(reads):
-    assert "the same durations" not in reads("worker,s\na,1\na,2\nb,1\nb,3\n").out
-    log = traces.read_log({"a": [1.0, 2.0], "b": [1.0, 2.0], "c": [1.0, 2.0], "d": [1.0]})
-    (note,) = log.notes
-    assert "workers 'a' and 'b' have the same durations throughout, and 1 more" in note
-
-
 TABLE = rows(*(f"{10 + step * 37 % 23}.{step % 10}" for step in range(40))).encode()
 
 

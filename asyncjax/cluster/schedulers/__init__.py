@@ -14,16 +14,24 @@ machines and bounds of prices into one pytree for `pd_ors_episode` (with `pd_ors
 """
 
 from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
-from asyncjax.cluster.schedulers.arrival_rules import (
+from asyncjax.cluster.schedulers.arrival_schedulers import (
     Allocation,
     ArrivalRule,
+    PdOrsSettings,
+    oasis_episode,
+    pd_ors_episode,
+    pd_ors_settings,
     play_arrivals,
     schedule_of,
 )
-from asyncjax.cluster.schedulers.oasis import oasis_episode
-from asyncjax.cluster.schedulers.pd_ors import PdOrsSettings, pd_ors_episode, pd_ors_settings
-from asyncjax.cluster.schedulers.slot_rules import Held, Now, SlotRule, play_slots
-from asyncjax.cluster.schedulers.slot_schedulers import speed_gained, time_saved
+from asyncjax.cluster.schedulers.slot_schedulers import (
+    Held,
+    Now,
+    SlotRule,
+    play_slots,
+    speed_gained,
+    time_saved,
+)
 
 __all__ = [
     "Allocation",

@@ -12,8 +12,7 @@ import numpy as np
 
 from asyncjax.cluster.jobs import Jobs, Machines, Schedule, checked_jobs
 from asyncjax.cluster.schedulers import slot_schedulers as slots
-from asyncjax.cluster.schedulers.oasis import oasis
-from asyncjax.cluster.schedulers.pd_ors import pd_ors
+from asyncjax.cluster.schedulers.arrival_schedulers import oasis, pd_ors
 from asyncjax.cluster.workloads import fixed_workers
 
 

@@ -22,22 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import shown, whole
-from asyncjax.results.arguments import door, numbers
+from asyncjax.checks import real, shown, whole, within
 from asyncjax.results.metrics import Series, Spread, best_on_grid, median_and_spread
-from asyncjax.results.plots.style import (
-    MUTED,
-    WIDTH,
-    LineStyle,
-    add_grid,
-    add_legend_below,
-    drawable,
-    drawing,
-    new_axes,
-    new_figure,
-    set_log,
-    styles_for,
-)
+from asyncjax.results.plots import style
 from asyncjax.results.tables import NOT_REACHED, format_number
 
 if TYPE_CHECKING:
@@ -55,9 +42,6 @@ class Panel:
     series: Sequence[Series]  # the curves
     log_x: bool = False  # whether the axis is logarithmic
 
-    def __post_init__(self) -> None:
-        door(vars(self), series=(Series, "curves (plots.Series)"))
-
 
 def curves(
     series: Sequence[Series],
@@ -69,7 +53,7 @@ def curves(
     log_y: bool = False,
     y_range: tuple[float, float] | None = None,
     target: float | None = None,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """One plot of curves with shaded bands, the legend below.
 
@@ -91,14 +75,14 @@ def curves(
         >>> figure.axes[0].get_xlabel()
         'time [s]'
     """
-    door(locals(), series=(Series, "curves (plots.Series)"))
+    _check_values(log_y, y_range, target)
     panel = Panel(x_label, series, log_x)
-    styles = styles_for(_names([panel]), styles)
-    with drawing():
-        figure, axes = new_axes(WIDTH, 3.8, title, x_label, y_label)
+    styles = style.styles_for(_names([panel]), styles)
+    with style.drawing():
+        figure, axes = style.new_axes(style.WIDTH, 3.8, title, x_label, y_label)
         _draw_panel(axes, panel, styles, log_y, y_range, target)
         _label_target(axes, target)
-        add_legend_below(figure, *axes.get_legend_handles_labels())
+        style.add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -111,7 +95,7 @@ def panels(
     y_range: tuple[float, float] | None = None,
     target: float | None = None,
     columns: int | None = None,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Several plots of curves side by side with one vertical axis, the legend below.
 
@@ -132,14 +116,14 @@ def panels(
         >>> [axes.get_xlabel() for axes in figure.axes]
         ['time [s]', 'updates']
     """
-    door(locals(), parts=(Panel, "panels (plots.Panel)"))
+    _check_values(log_y, y_range, target)
     names = _names(parts)
-    styles = styles_for(names, styles)
+    styles = style.styles_for(names, styles)
     columns = len(parts) if columns is None else min(whole("columns", columns), len(parts))
-    with drawing():
+    with style.drawing():
         rows = -(-len(parts) // columns)
-        width, height = max(_PANEL * columns, WIDTH), 3.5 if rows == 1 else 3.1 * rows
-        figure = new_figure(width, height)
+        width, height = max(_PANEL * columns, style.WIDTH), 3.5 if rows == 1 else 3.1 * rows
+        figure = style.new_figure(width, height)
         grid = _grid(figure, len(parts), columns, sharey=True)
         handles: dict[str, Any] = {}
         for index, (axes, panel) in enumerate(zip(grid, parts, strict=True)):
@@ -151,7 +135,7 @@ def panels(
         _label_target(grid[-1], target)
         if title:
             figure.suptitle(title, x=0.01, ha="left")
-        add_legend_below(figure, [handles[name] for name in names], names)
+        style.add_legend_below(figure, [handles[name] for name in names], names)
     return figure
 
 
@@ -162,7 +146,7 @@ def bars(
     x_label: str,
     title: str = "",
     log_x: bool = False,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Horizontal bars with whiskers, the first name on top, each with its median written in.
 
@@ -183,15 +167,9 @@ def bars(
         >>> [text.get_text() for text in figure.axes[0].texts]
         ['2.00']
     """
-    door(locals(), spreads=(Spread, "spreads (results.Spread)"))
-    if not names or len(names) != len(spreads):
-        raise ValueError(
-            f"names has {len(names)} entries and spreads {len(spreads)}; "
-            "both must have the same number, at least one"
-        )
-    styles = styles_for(names, styles)
-    with drawing():
-        figure, axes = new_axes(WIDTH, 1.2 + 0.38 * len(names), title, x_label)
+    styles = style.styles_for(names, styles)
+    with style.drawing():
+        figure, axes = style.new_axes(style.WIDTH, 1.2 + 0.38 * len(names), title, x_label)
         limits = _limits(spreads, log_x)
         axes.set_xlim(*limits)
         for row, (name, spread) in enumerate(zip(names, spreads, strict=True)):
@@ -199,8 +177,8 @@ def bars(
         axes.set_yticks(range(len(names)), list(names))
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-        set_log(axes.xaxis, log_x)
-        add_grid(axes, "x")
+        style.set_log(axes.xaxis, log_x)
+        style.add_grid(axes, "x")
     return figure
 
 
@@ -208,20 +186,18 @@ def staleness_histogram(
     delays: Mapping[str, ArrayLike],
     *,
     title: str = "",
-    doubling: bool = True,
     columns: int = 3,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Histograms of delays, one a method, with mean and largest delay written in.
 
-    Delays of uneven workers have heavy tails (a mean of 30 and a maximum of 2000), so by default
-    the axis is divided at powers of two.
+    Delays of uneven workers have heavy tails (a mean of 30 and a maximum of 2000), so bars
+    are those of 0, 1, 2-3, 4-7, ..., equally wide.
 
     Args:
         delays: Integers of at least 0 by method, any number each: the delay in updates of every
             gradient.
         title: Above all.
-        doubling: Bars for 0, 1, 2-3, 4-7, ... (equally wide); otherwise bars of equal range.
         columns: How many histograms stand side by side, at most; 2 can be read on a phone.
         styles: Styles by name, to look the same as other plots.
 
@@ -233,27 +209,23 @@ def staleness_histogram(
         >>> [axes.get_title("left") for axes in figure.axes]
         ['sgd', 'piag']
     """
-    door(locals())
     columns = min(whole("columns", columns), len(_some("delays", delays, "method")))
     data = {
-        name: numbers(f"delays[{name!r}]", values, integer=True).ravel()
+        name: within(f"delays[{name!r}]", np.asarray(values).ravel(), least=0, integer=True)
         for name, values in delays.items()
     }
-    for name, values in data.items():
-        if values.size and values.min() < 0:
-            raise ValueError(f"delays[{name!r}] holds {values.min()}; a delay is at least 0")
-    edges = _edges(max((int(v.max()) for v in data.values() if v.size), default=0), doubling)
-    styles = styles_for(data, styles)
-    with drawing():
-        figure = new_figure(3.1 * columns + 0.4, 1.75 * -(-len(data) // columns) + 0.8)
+    largest = max((int(values.max()) for values in data.values() if values.size), default=0)
+    edges = np.append(0, 2 ** np.arange(largest.bit_length() + 1))  # updates
+    styles = style.styles_for(data, styles)
+    with style.drawing():
+        figure = style.new_figure(3.1 * columns + 0.4, 1.75 * -(-len(data) // columns) + 0.8)
         grid = _grid(figure, len(data), columns, sharex=True, sharey=True)
         for axes, (name, values) in zip(grid, data.items(), strict=True):
-            _draw_histogram(axes, values, edges, doubling, styles[name].colour)
+            _draw_histogram(axes, values, edges, styles[name].colour)
             axes.set_title(name, fontsize=10)
         for axes in grid[-columns:]:
             axes.tick_params(labelbottom=True)
-        label = "delay [updates]" + (", bars begin at 0, 1, 2, 4, 8, ..." if doubling else "")
-        figure.supxlabel(label, fontsize=10)
+        figure.supxlabel("delay [updates], bars begin at 0, 1, 2, 4, 8, ...", fontsize=10)
         figure.supylabel("share of gradients [%]", fontsize=10)
         if title:
             figure.suptitle(title, x=0.01, ha="left")
@@ -270,7 +242,7 @@ def step_size_sensitivity(
     y_range: tuple[float, float] | None = None,
     smaller_is_better: bool = True,
     chosen: Mapping[str, int] | None = None,
-    styles: Mapping[str, LineStyle] | None = None,
+    styles: Mapping[str, style.LineStyle] | None = None,
 ) -> Figure:
     """Score against step size for every method, the chosen step size marked.
 
@@ -293,17 +265,16 @@ def step_size_sensitivity(
         >>> figure.axes[0].get_xlabel()
         'step size'
     """
-    door(locals())
-    sizes = numbers("step_sizes", step_sizes)
-    if sizes.ndim != 1 or not sizes.size or not drawable(sizes, True).all():
+    _check_values(log_y, y_range)
+    sizes = np.asarray(step_sizes, np.float64)
+    if sizes.ndim != 1 or not sizes.size or not style.drawable(sizes, True).all():
         raise ValueError(
             f"step_sizes is {shown(step_sizes)}; it must be a list of positive numbers, 1e-100"
             " to 1e100"
         )
     spreads, marks = {}, {}
     for name, values in _some("scores", scores, "method").items():
-        table = numbers(f"scores[{name!r}]", values)
-        table = table[:, None] if table.ndim == 1 else table
+        table = np.asarray(values, np.float64).reshape(len(sizes), -1)
         spreads[name] = median_and_spread(table, smaller_is_better=smaller_is_better)
         if chosen is None and np.isfinite(spreads[name].median).any():
             marks[name] = best_on_grid(table, smaller_is_better=smaller_is_better)
@@ -311,10 +282,10 @@ def step_size_sensitivity(
         if name not in spreads:
             raise ValueError(f"chosen must name methods of scores, {list(spreads)}, got {name!r}")
     marks = marks if chosen is None else chosen
-    styles = styles_for(spreads, styles)
-    failed = {name: ~drawable(spread.median, False) for name, spread in spreads.items()}
-    with drawing():
-        figure = new_figure(WIDTH, 4.6)
+    styles = style.styles_for(spreads, styles)
+    failed = {name: ~style.drawable(spread.median, False) for name, spread in spreads.items()}
+    with style.drawing():
+        figure = style.new_figure(style.WIDTH, 4.6)
         axes, top = _with_strip(figure, sizes, {n: f for n, f in failed.items() if f.any()}, styles)
         for name, spread in spreads.items():
             _draw_scores(axes, name, sizes, spread, marks.get(name), styles[name], log_y)
@@ -322,11 +293,23 @@ def step_size_sensitivity(
         top.set_title(title)
         if y_range is not None:
             axes.set_ylim(*y_range)
-        set_log(axes.xaxis, True)
-        set_log(axes.yaxis, log_y)
-        add_grid(axes)
-        add_legend_below(figure, *axes.get_legend_handles_labels())
+        style.set_log(axes.xaxis, True)
+        style.set_log(axes.yaxis, log_y)
+        style.add_grid(axes)
+        style.add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+def _check_values(log_y: bool, y_range: Any, target: float | None = None) -> None:
+    """Refuses values that the vertical axis does not have."""
+    if y_range is not None and (np.shape(y_range) != (2,) or not y_range[0] < y_range[1]):
+        allowed = "(lowest, highest) with lowest < highest"
+        raise ValueError(f"y_range must be {allowed}, got {shown(y_range)}")
+    if target is not None:
+        real("target", target)
+    for name, value in {"y_range": y_range, "target": target}.items():
+        if log_y and value is not None and np.min(value) <= 0:
+            raise ValueError(f"{name} must be positive where log_y is True, got {value}")
 
 
 def _some(name: str, values: Any, kind: str) -> Any:
@@ -353,13 +336,13 @@ def _grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Axes]
 def _shown(values: ArrayLike, log: bool) -> np.ndarray:
     """Values with NaN where they cannot be drawn."""
     data = np.asarray(values, dtype=np.float64)
-    return np.where(drawable(data, log), data, np.nan)
+    return np.where(style.drawable(data, log), data, np.nan)
 
 
 def _draw_panel(
     axes: Axes,
     panel: Panel,
-    styles: Mapping[str, LineStyle],
+    styles: Mapping[str, style.LineStyle],
     log_y: bool,
     y_range: tuple[float, float] | None,
     target: float | None,
@@ -372,20 +355,20 @@ def _draw_panel(
         axes.fill_between(x, low, high, where=fits, color=look.colour, alpha=0.16, linewidth=0)
         axes.plot(x, median, color=look.colour, linestyle=look.dash, label=line.name)
     if target is not None:
-        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+        axes.axhline(target, color=style.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
     if y_range is not None:
         axes.set_ylim(*y_range)
-    set_log(axes.xaxis, panel.log_x)
-    set_log(axes.yaxis, log_y)
+    style.set_log(axes.xaxis, panel.log_x)
+    style.set_log(axes.yaxis, log_y)
     axes.margins(x=0.01)
-    add_grid(axes)
+    style.add_grid(axes)
 
 
 def _label_target(axes: Axes, target: float | None) -> None:
     """The word at the right end of the target's line, outside the plot."""
     if target is not None:
-        _write(axes, "target", (1.0, target), 3, xycoords=("axes fraction", "data"), color=MUTED,
-               fontsize=8.5, annotation_clip=False)  # fmt: skip
+        looks: dict[str, Any] = {"color": style.MUTED, "fontsize": 8.5, "annotation_clip": False}
+        _write(axes, "target", (1.0, target), 3, xycoords=("axes fraction", "data"), **looks)
 
 
 def _write(axes: Axes, text: str, at: tuple[float, float], right: float, **looks: Any) -> None:
@@ -396,7 +379,7 @@ def _write(axes: Axes, text: str, at: tuple[float, float], right: float, **looks
 def _limits(spreads: Sequence[Spread], log_x: bool) -> tuple[float, float]:
     """The range of the axis, with room at the right for the numbers."""
     ends = np.array([[spread.low, spread.median, spread.high] for spread in spreads], np.float64)
-    visible = ends[drawable(ends, True)]
+    visible = ends[style.drawable(ends, True)]
     if not visible.size:
         return (0.1, 1.0) if log_x else (0.0, 1.0)
     low, high = float(visible.min()), float(visible.max())
@@ -416,18 +399,21 @@ def _draw_bar(
 ) -> None:
     """One bar (or point), its whisker and its text."""
     ends = np.array([spread.median, spread.low, spread.high], np.float64)
-    (median, low, high), (fits, low_fits, high_fits) = ends.tolist(), drawable(ends, log_x)
+    (median, low, high), (fits, low_fits, high_fits) = ends.tolist(), style.drawable(ends, log_x)
     if not fits:
         note = NOT_REACHED if not np.isfinite(median) else format_number(median)
         if spread.reached > 0 and not np.isfinite(median):
             note += f" ({round(100 * float(spread.reached))}% of the seeds did)"
-        _write(axes, note, (limits[0], row), 5, color=MUTED, fontsize=10, style="italic")
+        _write(axes, note, (limits[0], row), 5, color=style.MUTED, fontsize=10, style="italic")
         return
     if log_x:
         axes.plot([median], [row], "o", color=colour, markersize=7, zorder=3)
     else:
         axes.barh([row], [median], height=0.62, color=colour, alpha=0.75, linewidth=0)
-    begin, end = low if low_fits else limits[0], high if drawable(ends, False)[2] else limits[1]
+    begin, end = (
+        low if low_fits else limits[0],
+        high if style.drawable(ends, False)[2] else limits[1],
+    )
     looks: dict[str, Any] = {"color": "black", "zorder": 2.5}
     axes.plot([begin, end], [row, row], linewidth=1.3, **looks)
     for edge, is_drawn in ((low, low_fits), (high, high_fits)):
@@ -438,43 +424,29 @@ def _draw_bar(
     _write(axes, format_number(median), (end, row), 9, fontsize=10, annotation_clip=False)
 
 
-def _edges(largest: int, doubling: bool) -> np.ndarray:
-    """Where bars begin and end, in updates; the last lies beyond the largest delay."""
-    if doubling:
-        return np.concatenate([[0], 2 ** np.arange(int(largest).bit_length() + 1)])
-    width = -(-(largest + 1) // 40)
-    return np.arange(0, largest + width + 1, width)
-
-
-def _draw_histogram(
-    axes: Axes, values: np.ndarray, edges: np.ndarray, doubling: bool, colour: str
-) -> None:
+def _draw_histogram(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str) -> None:
     """One histogram with its note."""
     counts = np.histogram(values, bins=edges)[0]
     # The last bin of a histogram is closed on the right; no delay reaches its upper edge.
     shares = 100.0 * counts / max(values.size, 1)
-    if doubling:
-        centres, widths = np.arange(counts.size), np.full(counts.size, 0.9)
-        every = max(1, -(-counts.size // 7))
-        axes.set_xticks(centres[::every], [f"{edge:,}" for edge in edges[:-1][::every]])
-        axes.set_xlim(-0.7, counts.size - 0.3)
-    else:
-        centres, widths = edges[:-1] + np.diff(edges) / 2 - 0.5, np.diff(edges) * 0.95
-    axes.bar(centres, shares, width=widths, color=colour, linewidth=0)
+    centres, every = np.arange(counts.size), max(1, -(-counts.size // 7))
+    axes.set_xticks(centres[::every], [f"{edge:,}" for edge in edges[:-1][::every]])
+    axes.set_xlim(-0.7, counts.size - 0.3)
+    axes.bar(centres, shares, width=0.9, color=colour, linewidth=0)
     note = "no gradients"
     if values.size:
         mean = format_number(float(values.mean()))
         note = f"mean {mean}\nmax {format_number(int(values.max()))}"
-    looks: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 9, "color": MUTED}
+    looks: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 9, "color": style.MUTED}
     axes.text(0.98, 0.97, note, transform=axes.transAxes, **looks)
-    add_grid(axes, "y")
+    style.add_grid(axes, "y")
 
 
 def _with_strip(
     figure: Figure,
     sizes: np.ndarray,
     failed: Mapping[str, np.ndarray],
-    styles: Mapping[str, LineStyle],
+    styles: Mapping[str, style.LineStyle],
 ) -> tuple[Axes, Axes]:
     """The axes of the scores and the topmost axes: a strip of crosses where anything diverged."""
     if not failed:
@@ -499,13 +471,13 @@ def _draw_scores(
     sizes: np.ndarray,
     spread: Spread,
     mark: int | None,
-    style: LineStyle,
+    line: style.LineStyle,
     log_y: bool,
 ) -> None:
     """Line, band and marker of one method."""
     low, median, high = (_shown(part, log_y) for part in (spread.low, spread.median, spread.high))
-    look: dict[str, Any] = {"color": style.colour}
+    look: dict[str, Any] = {"color": line.colour}
     axes.fill_between(sizes, low, high, alpha=0.14, linewidth=0, **look)
-    axes.plot(sizes, median, linestyle=style.dash, marker="o", ms=3.5, label=name, **look)
+    axes.plot(sizes, median, linestyle=line.dash, marker="o", ms=3.5, label=name, **look)
     if mark is not None:
         axes.plot(sizes[mark], median[mark], marker="D", ms=8, mec="white", zorder=4, **look)

@@ -14,19 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import real, shown
-from asyncjax.results.arguments import door, numbers
-from asyncjax.results.plots.style import (
-    LARGEST,
-    MUTED,
-    add_colour_bar,
-    add_grid,
-    add_legend_below,
-    assign_styles,
-    drawable,
-    drawing,
-    new_axes,
-)
+from asyncjax.checks import real, within
+from asyncjax.results.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +24,6 @@ if TYPE_CHECKING:
 
     from asyncjax.traces import EventTrace
 
-_FIELDS = ("time", "worker", "start", "used", "steps", "delay")  # [E] each
 _SAMPLES = ("slot", "start", "end", "step", "fate", "step_begin", "step_end")
 _BAR = 0.76  # height of a bar, in rows
 _RUNNING: dict[str, Any] = {"facecolor": "#F2F2F2", "edgecolor": "#A8A8A8", "hatch": ""}
@@ -45,7 +33,12 @@ _LOST: dict[str, dict[str, Any]] = {
     "still running": _RUNNING,
     "not trained": _RUNNING,
 }
-_ARRIVAL: dict[str, Any] = {"marker": ">", "color": MUTED, "markersize": 4.5, "linestyle": "none"}
+_ARRIVAL: dict[str, Any] = {
+    "marker": ">",
+    "color": style.MUTED,
+    "markersize": 4.5,
+    "linestyle": "none",
+}
 _END = "#D55E00"
 _AFTER: dict[str, Any] = {"facecolor": "#FFFFFF99", "edgecolor": "#404040", "hatch": "////"}
 
@@ -70,9 +63,7 @@ def timeline(
         >>> timeline(trace, until=3.0).axes[0].get_xlabel()
         'time [unit of the trace]'
     """
-    door(locals())
     until = real("until", until, above=0)
-    _check_fields(trace, f"a trace with {', '.join(_FIELDS)}", *_FIELDS, "n_workers")
     if trace.start is None:
         raise ValueError(
             "trace does not record when jobs start (start is None), so no job can be drawn"
@@ -87,7 +78,7 @@ def timeline(
         lost["still running"] = (jobs.worker, jobs.start, np.full(len(jobs.start), until))
     n_workers = int(worker.max()) + 1 if trace.n_workers is None else trace.n_workers
     bars = (worker[used], start[used], time[used])
-    with drawing():
+    with style.drawing():
         figure, axes = _rows(n_workers, until, title, unit, ("updates", "worker"))
         axes.vlines(
             updates, -2.0, -1.0, color="black", linewidth=0.6 if updates.size > 150 else 0.9
@@ -121,9 +112,7 @@ def rollout_timeline(
         >>> rollout_timeline(trace, until=9.0).axes[0].get_ylabel()
         'slot'
     """
-    door(locals())
     until = real("until", until, above=0)
-    _check_fields(trace, "a RolloutTrace", *_SAMPLES, "start_version")
     slot, start, end, step, fate, begin, finish = (
         np.asarray(getattr(trace, name)) for name in _SAMPLES
     )
@@ -133,21 +122,13 @@ def rollout_timeline(
     trained, seen = step >= 0, begin < until
     bars = (slot[trained], start[trained], end[trained])
     age = (step - np.asarray(trace.start_version))[trained]
-    with drawing():
+    with style.drawing():
         names = ("trainer", "slot")
         figure, axes = _rows(trace.generator_slots, until, title, unit, names)
         steps = (np.full(seen.sum(), -1.5), begin[seen], finish[seen])
-        _add_bars(axes, steps, until, facecolors=MUTED)
+        _add_bars(axes, steps, until, facecolors=style.MUTED)
         _draw_jobs(figure, axes, until, bars, age, ("age at training", "versions"), lost)
     return figure
-
-
-def _check_fields(trace: Any, kind: str, *fields: str) -> None:
-    """Refuses what is no trace that can be drawn."""
-    for name in fields:
-        if not hasattr(trace, name):
-            hint = ", take run.trace" if hasattr(trace, "records") else ""
-            raise TypeError(f"trace must be {kind}{hint}, got {shown(trace)} without {name}")
 
 
 def _rows(
@@ -156,14 +137,14 @@ def _rows(
     """A chart over time with so many rows and one above them; the names of that and of a row."""
     label = f"time [{unit}]" if unit else "time"
     height = min(max(1.6 + 0.17 * count, 2.6), 12.0)
-    figure, axes = new_axes(6.6, height, title, label, names[1])
+    figure, axes = style.new_axes(6.6, height, title, label, names[1])
     axes.set_xlim(0.0, until)
     axes.set_ylim(count - 0.3, -2.3)
     rows = range(0, count, max(1, -(-count // 16)))
     axes.set_yticks([-1.5, *rows], [names[0], *map(str, rows)])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.axhline(-0.7, color=MUTED, linewidth=0.5)
+    axes.axhline(-0.7, color=style.MUTED, linewidth=0.5)
     return figure, axes
 
 
@@ -191,7 +172,7 @@ def _draw_jobs(
         label = f"used, {names[0]} {largest:,} {names[1]} each"
         swatches = [Patch(label=label, facecolor=scale.to_rgba(value[:1])[0], linewidth=0)]
     elif value.size:
-        add_colour_bar(figure, axes, scale, f"{names[0]} [{names[1]}]", 0, fraction=0.05)
+        style.add_colour_bar(figure, axes, scale, f"{names[0]} [{names[1]}]", 0, fraction=0.05)
     for name, jobs in lost.items():
         row, start, end = map(np.asarray, jobs)
         seen = start < until  # false for NaN: still in a queue
@@ -201,7 +182,7 @@ def _draw_jobs(
             )
             swatches.append(Patch(label=name, linewidth=0.5, **_LOST[name]))
     if swatches:
-        add_legend_below(figure, swatches, [str(patch.get_label()) for patch in swatches])
+        style.add_legend_below(figure, swatches, [str(patch.get_label()) for patch in swatches])
 
 
 def _add_bars(axes: Axes, bars: tuple[Any, Any, Any], until: float, **look: Any) -> None:
@@ -253,31 +234,26 @@ def schedule_chart(
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['job 0', 'job 1']
     """
-    door(locals())
-    units = numbers("workers", workers, integer=True)
+    units, arrivals, ends = map(np.asarray, (workers, arrival, completion))
     units = units.sum(-1) if units.ndim == 3 else units
-    arrivals = numbers("arrival", arrival, integer=True)
-    ends = numbers("completion", completion, integer=True)
     if units.ndim != 2 or not arrivals.shape == ends.shape == units.shape[:1]:
         raise ValueError(
             f"workers must be [N, T] or [N, T, H], and arrival and completion [N], got shapes "
             f"{np.shape(workers)}, {arrivals.shape} and {ends.shape}"
         )
     n_jobs, n_slots = units.shape
-    for name, slots, least in (("arrival", arrivals, 0), ("completion", ends, -1)):
-        wrong = slots[(slots < least) | (slots >= n_slots)]
-        if wrong.size:
-            raise ValueError(f"{name} must be slots of {least} .. {n_slots - 1}, got {wrong[0]}")
+    within("arrival", arrivals, least=0, most=n_slots - 1, integer=True)
+    within("completion", ends, least=-1, most=n_slots - 1, integer=True)
     labels = _labels(names, "job", "jobs of workers", n_jobs)
     largest, rows = max(int(units.max()), 1), np.arange(n_jobs)
     is_done = ends >= 0
     after = (np.arange(n_slots) > ends[:, None]) & is_done[:, None] & (units > 0)
-    with drawing():
+    with style.drawing():
         from matplotlib.ticker import MaxNLocator
 
         height = min(max(1.8 + 0.16 * n_jobs, 2.6), 12.0)
         in_order = "jobs, in order of arrival" if (np.diff(arrivals) >= 0).all() else ""
-        figure, axes = new_axes(8.0, height, title, "slot", in_order)
+        figure, axes = style.new_axes(8.0, height, title, "slot", in_order)
         colours = _cells(axes, np.where(units > 0, units, np.nan), largest)
         job, slot = np.nonzero(after)
         if job.size:
@@ -288,9 +264,9 @@ def schedule_chart(
         _job_names(axes, ends, labels)
         axes.set_xlim(0, n_slots)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        add_colour_bar(figure, axes, colours, "workers", min(1, largest - 1), fraction=0.04)
+        style.add_colour_bar(figure, axes, colours, "workers", min(1, largest - 1), fraction=0.04)
         marks = _marks(bool(is_done.any()), bool((~is_done).any()), bool(job.size))
-        add_legend_below(figure, marks, [str(mark.get_label()) for mark in marks])
+        style.add_legend_below(figure, marks, [str(mark.get_label()) for mark in marks])
     return figure
 
 
@@ -357,22 +333,19 @@ def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: st
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['GPU', 'vCPU']
     """
-    door(locals())
-    values = numbers("shares", shares)
-    if values.ndim != 2:
-        raise ValueError(f"shares must be [T, R] and not empty, got the shape {values.shape}")
+    values = np.asarray(shares, np.float64)
     labels = _labels(names, "resource", "resources of shares", values.shape[1])
-    styles = assign_styles(labels)
+    styles = style.assign_styles(labels)
     edges = np.arange(len(values) + 1)
-    with drawing():
-        figure, axes = new_axes(8.0, 3.2, title, "slot", "share in use")
+    with style.drawing():
+        figure, axes = style.new_axes(8.0, 3.2, title, "slot", "share in use")
         for label, line in zip(labels, values.T, strict=True):
             steps, look = np.append(line, line[-1]), styles[label]
             looks: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "label": label}
             axes.step(edges, steps, where="post", **looks)
         axes.set_xlim(0, len(values))
         axes.set_ylim(0.0, max(1.02, 1.02 * float(values.max())))
-        add_grid(axes, "y")
+        style.add_grid(axes, "y")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
@@ -396,23 +369,20 @@ def price_map(
         >>> figure.axes[0].get_ylabel()
         'machine'
     """
-    door(locals())
-    values = numbers("prices", prices)
-    if values.ndim != 2:
-        raise ValueError(f"prices must be [T, H] and not empty, got the shape {values.shape}")
-    if not drawable(values, True).all():
+    values = np.asarray(prices, np.float64)
+    if not style.drawable(values, True).all():
         raise ValueError(
-            f"prices must be positive and finite, {1 / LARGEST:g} to {LARGEST:g}, got"
+            f"prices must be positive and finite, {1 / style.LARGEST:g} to {style.LARGEST:g}, got"
             f" {values.min():g} to {values.max():g}"
         )
     low = float(values.min()) if lowest is None else real("lowest", lowest, above=0)
     n_slots, n_machines = values.shape
-    with drawing():
+    with style.drawing():
         from matplotlib.colors import LogNorm
         from matplotlib.ticker import MaxNLocator
 
         height = min(max(1.8 + 0.08 * n_machines, 2.8), 8.0)
-        figure, axes = new_axes(8.0, height, title, "slot", "machine")
+        figure, axes = style.new_axes(8.0, height, title, "slot", "machine")
         norm = LogNorm(low, max(float(values.max()), 10 * low))
         edges = np.arange(n_slots + 1), np.arange(n_machines + 1) - 0.5
         colours = axes.pcolormesh(*edges, values.T, norm=norm, cmap="magma_r")
@@ -420,5 +390,5 @@ def price_map(
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(integer=True))
         extend = "min" if values.min() < low else "neither"
-        add_colour_bar(figure, axes, colours, unit, fraction=0.05, aspect=25, extend=extend)
+        style.add_colour_bar(figure, axes, colours, unit, fraction=0.05, aspect=25, extend=extend)
     return figure

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncjax.checks import install_line, instance, shown, whole
-from asyncjax.results.arguments import door
+from asyncjax.checks import extra, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,9 +67,6 @@ class LineStyle:
     colour: str  # a matplotlib colour
     dash: Any  # a matplotlib line style
 
-    def __post_init__(self) -> None:
-        door(vars(self))
-
 
 def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A colour and a dash pattern for every name, in their order.
@@ -88,9 +84,6 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
         >>> assign_styles(["sgd", "piag"])["piag"].colour
         '#D55E00'
     """
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"names must be a list of texts, got {shown(names)}")
-    door({"names": (names := list(names))})
     return {
         name: LineStyle(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
         for index, name in enumerate(dict.fromkeys(names))
@@ -106,20 +99,13 @@ def styles_for(
     missing = [name for name in names if name not in given]
     if missing:
         raise ValueError(f"styles has no entry for {missing}; it must cover every name plotted")
-    for name in names:
-        instance(f"styles[{name!r}]", given[name], LineStyle, "a LineStyle")
     return given
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
     """Applies the shared settings while a figure is made, and restores the caller's afterwards."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError(
-            f"plots need matplotlib, which is not installed: {install_line('plots')}"
-        ) from error
+    matplotlib = extra("matplotlib", "plots")
     settings = matplotlib.rc_params_from_file(_SETTINGS, use_default_template=False)
     with matplotlib.rc_context(settings):
         yield
@@ -253,8 +239,6 @@ def png_bytes(figure: Figure, dpi: int = 150) -> bytes:
         ...     png_bytes(new_figure(1.0, 1.0))[:4]
         b'\x89PNG'
     """
-    if not hasattr(figure, "savefig") or not hasattr(figure, "get_size_inches"):
-        raise TypeError(f"figure must be a matplotlib figure, got {shown(figure)}")
     dpi = whole("dpi", dpi, most=int(65535 / max(figure.get_size_inches())))
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})

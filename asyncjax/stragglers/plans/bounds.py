@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import function, instance, real, whole, within
+from asyncjax.checks import real, whole, within
 
 Floor = Callable[["ErrorBound", Any, Any], Any]
 
@@ -60,8 +60,6 @@ class ErrorBound:
             object.__setattr__(self, name, real(name, getattr(self, name), above=0))
         for name in ("noise_variance", "initial_error"):
             object.__setattr__(self, name, real(name, getattr(self, name), least=0))
-        if self.floor is not None:
-            function("floor", self.floor, "a function or None")
         product = self.step_size * self.strong_convexity
         if product >= 1:
             raise ValueError(
@@ -96,14 +94,13 @@ def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
         >>> stragglers.error_floor(bound, [1, 2, 4], 2.0).tolist()
         [2.0, 1.0, 0.5]
     """
-    k, load = _options(bound, k, load)
+    k, load = _options(k, load)
     floor = (bound.floor or with_replacement_floor)(bound, k, load)
     return within("floor", floor, least=0)
 
 
-def _options(bound: Any, k: Any, load: Any) -> tuple[Any, Any]:
-    """Checks what every floor is given; lists as arrays."""
-    instance("bound", bound, ErrorBound, "an ErrorBound")
+def _options(k: Any, load: Any) -> tuple[Any, Any]:
+    """Reads what every floor is given; lists as arrays."""
     pair = within("k", k, least=1), within("load", load, above=0)
     k, load = (x if isinstance(x, jax.Array) else np.asarray(x) for x in pair)
     return k, load
@@ -120,7 +117,7 @@ def with_replacement_floor(bound: ErrorBound, k: Any, load: Any) -> Any:
         >>> round(float(with_replacement_floor(bound, 1, 2)), 6)
         0.8
     """
-    k, load = _options(bound, k, load)
+    k, load = _options(k, load)
     scale = bound.step_size * bound.smoothness * bound.noise_variance
     return scale / (2 * bound.strong_convexity) / (k * load)
 
@@ -169,7 +166,7 @@ def _without_replacement(n_workers: int, shard_size: int, floor: Floor) -> Floor
         raise ValueError(f"n_workers * shard_size must be at least 2, got {m}")
 
     def lowered(bound: ErrorBound, k: Any, load: Any) -> Any:
-        k, load = _options(bound, k, load)
+        k, load = _options(k, load)
         used = k * load
         if not isinstance(used, Tracer) and np.any(used > m):
             raise ValueError(f"k * load must be at most the {m} samples, got {np.max(used)}")

@@ -22,9 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from asyncjax.checks import flag, one_key, whole
-from asyncjax.stragglers.policies.policy import Policy
-from asyncjax.stragglers.policies.schedules import fixed
+from asyncjax.checks import whole
+from asyncjax.stragglers.policies.policy import Policy, fixed
 
 _DRAWS = 64  # codes that are tried
 _MOST_PATTERNS = 512  # sets of late workers that are looked at
@@ -51,8 +50,6 @@ def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> 
         [True, True, True, False, False]
     """
     n, s = _sizes(n_workers, tolerated)
-    if key is not None:
-        one_key("key", key)
     if s == 0:
         return np.eye(n)
     work = 30.0 * n**3 + (n + _MOST_PATTERNS) * s**3
@@ -142,11 +139,7 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
         ...
         ValueError: tolerated must leave the sum exact, got 2, but not without the workers 0, 2
     """
-    exact = flag("exact", exact)
-    try:
-        array = np.asarray(code, np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"code must be a concrete array of numbers, got {code!r}") from error
+    array = np.asarray(code, np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.size == 0:
         raise ValueError(f"code must be a square matrix, got an array of shape {array.shape}")
     if not np.isfinite(array).all() or not (array != 0).any(axis=1).all():

@@ -25,8 +25,7 @@ from asyncjax.checks import whole
 from asyncjax.clocks import exponential
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
 from asyncjax.stragglers.plans.planning import completion_table, listed_options
-from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.schedules import load_capacity
+from asyncjax.stragglers.policies.policy import Choice, Decided, Observation, Policy, load_capacity
 from asyncjax.stragglers.times.censored import DriftState, drifting, estimate, observe
 from asyncjax.stragglers.times.laws import MOST_WORKERS
 from asyncjax.stragglers.times.response_times import response
@@ -136,9 +135,7 @@ def _unseen(first: OnlineState) -> OnlineState:
     return first
 
 
-def _decide(
-    pace: Pace, options: Options, state: OnlineState, observation: Observation
-) -> tuple[OnlineState, Choice]:
+def _decide(pace: Pace, options: Options, state: OnlineState, observation: Observation) -> Decided:
     """Takes in the last answers, and chooses the option of the steepest fall."""
 
     def learned(state: OnlineState) -> OnlineState:

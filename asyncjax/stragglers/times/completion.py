@@ -35,7 +35,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import function, whole, within
+from asyncjax.checks import whole, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.independent_laws import CONSTANT, RECORDED
 from asyncjax.stragglers.times import laws
@@ -294,9 +294,7 @@ def coded_completion(times: Response | Clock, tolerated: ArrayLike, load: ArrayL
         >>> [round(float(coded_completion(times, s)), 2) for s in (0, 1, 2)]
         [3.43, 2.53, 2.13]
     """
-    check_times(times)
     within("tolerated", tolerated, least=0, most=times.n_workers - 1, integer=True)
-    within("load", load, above=0)
     s, size = (x if isinstance(x, jax.Array) else np.asarray(x) for x in (tolerated, load))
     return expected_completion(times, times.n_workers - s, size * (s + 1))
 
@@ -335,27 +333,16 @@ def deadline_completion(
     return _picked(_deadline_table(times, limits.ravel(), loads.ravel()), limits.shape, counts)
 
 
-class _Stopped(NamedTuple):
-    """Response times of identical workers that stop at a deadline, at one load."""
-
-    start: Array  # float[], smallest possible time
-    room: Array  # float[], what the deadline leaves for the random part of computing
-    apart: tuple[Part, ...]  # random parts of communication: none, one or two; scalar rows
-    compute: Part | None  # random part of computing
-
-    def both(self, t: Array, is_before: Array) -> Pair:
-        """`(P(T <= t), P(T > t))` at times after the start, float[Q] each."""
-        if self.compute is None:
-            return laws.both_of(self.apart)(t)
-        if self.apart:
-            return laws.convolution(self.compute, self.apart[0], self.room)(t, is_before)
-        below, above = self.compute.both(t)  # the last node is the deadline: all have finished
-        return jnp.where(is_before, below, 1.0), jnp.where(is_before, above, 0.0)
+@jax.jit
+def _deadline_table(times: Response | Clock, limits: Array, loads: Array) -> Array:
+    """`E T_(k)` for every k at B pairs of deadline and load, float[B, n]."""
+    return jax.lax.map(lambda pair: _stopped_means(times, *pair), (limits, loads))
 
 
-def _stopped(times: Response | Clock, limit: Array, load: Array) -> _Stopped:
-    """Splits response times at one load into communication, and computing until a deadline."""
-    apart, compute = [], None
+def _stopped_means(times: Response | Clock, limit: Array, load: Array) -> Array:
+    """`E T_(k)` for every k of identical workers that stop at one deadline, float[n]."""
+    apart: list[Part] = []  # random parts of communication: none, one or two; scalar rows
+    compute, n = None, times.n_workers  # the random part of computing
     start, smallest = jnp.zeros_like(limit), jnp.zeros_like(limit)
     for _, clock, scaling in pieces(times):
         location, part = laws.part_at(clock, scaling, load)
@@ -365,58 +352,46 @@ def _stopped(times: Response | Clock, limit: Array, load: Array) -> _Stopped:
             apart += [] if row is None else [row]
         else:
             smallest, compute = location[0], row
-    room = jnp.maximum(limit - smallest, limit * 1e-20)
-    return _Stopped(start + jnp.minimum(smallest, limit), room, tuple(apart), compute)
+    room = jnp.maximum(limit - smallest, limit * 1e-20)  # for the random part of computing
+    start = start + jnp.minimum(smallest, limit)
+    if compute is None and not apart:
+        return jnp.broadcast_to(start, (n,))
 
+    def both(t: Array, is_before: Array) -> Pair:
+        """`(P(T <= t), P(T > t))` at times after the start, float[Q] each."""
+        if compute is None:
+            return laws.both_of(tuple(apart))(t)
+        if apart:
+            return laws.convolution(compute, apart[0], room)(t, is_before)
+        below, above = compute.both(t)  # the last node is the deadline: all have finished
+        return jnp.where(is_before, below, 1.0), jnp.where(is_before, above, 0.0)
 
-def _ends(it: _Stopped, n_workers: int) -> Array:
-    """Ends of panels, times after the start, float[P]; what the deadline leaves is one of them."""
-    at = laws.panel_levels(it.room.dtype, n_workers)
-    apart = [laws.part_quantiles(part, at) for part in it.apart]
-    communicate = sum(apart, jnp.zeros(at.shape, it.room.dtype))
-    if it.compute is None:
-        return communicate
-    compute = jnp.minimum(laws.part_quantiles(it.compute, at), it.room)
-    ends = [compute + communicate, it.room[None]]
-    if apart:  # after the deadline the times of communication go on
-        ends.append(it.room + communicate)
-    return jax.lax.stop_gradient(jnp.sort(jnp.concatenate(ends)))
-
-
-@jax.jit
-def _deadline_table(times: Response | Clock, limits: Array, loads: Array) -> Array:
-    """`E T_(k)` for every k at B pairs of deadline and load, float[B, n]."""
-
-    def means(pair: Pair) -> Array:
-        it, n = _stopped(times, *pair), times.n_workers
-        if it.compute is None and not it.apart:
-            return jnp.broadcast_to(it.start, (n,))
-        ends = _ends(it, n)
-        ends = jnp.maximum(ends, ends[-1] * jnp.asarray(1e-25, ends.dtype))
-        t, weight = laws.log_panels(ends, laws.nodes_a_panel(ends.dtype, n))
-        is_before = t < it.room
-        if it.compute is not None:  # nodes follow the deadline, which gives its derivative
-            fixed = jax.lax.stop_gradient(it.room)
-            t = jnp.where(is_before, it.room * (t / fixed), it.room + (t - fixed))
-            weight = jnp.where(is_before, it.room * (weight / fixed), weight)
-        total = it.start + laws.identical_integrals(weight, *it.both(t, is_before), n)
-        shapes = [part.shape for part in it.apart if part.law.has_tail]
-        if not shapes:
-            return total
-        past = ends[-1:]
-        late = laws.identical(*it.both(past, past < it.room), n)[0][0]
-        return with_rest(total, ends[-1], late, jnp.stack(shapes).min() * jnp.arange(n, 0, -1))
-
-    return jax.lax.map(means, (limits, loads))
+    at = laws.panel_levels(room.dtype, n)
+    quantiles = [laws.part_quantiles(part, at) for part in apart]
+    ends = communicate = sum(quantiles, jnp.zeros(at.shape, room.dtype))
+    if compute is not None:  # what the deadline leaves is an end; communication goes on after it
+        later = [room + communicate] if apart else []
+        early = jnp.minimum(laws.part_quantiles(compute, at), room) + communicate
+        ends = jnp.sort(jnp.concatenate([early, room[None], *later]))
+    ends = jax.lax.stop_gradient(ends)
+    ends = jnp.maximum(ends, ends[-1] * jnp.asarray(1e-25, ends.dtype))
+    t, weight = laws.log_panels(ends, laws.nodes_a_panel(ends.dtype, n))
+    is_before = t < room
+    if compute is not None:  # nodes follow the deadline, which gives its derivative
+        fixed = jax.lax.stop_gradient(room)
+        t = jnp.where(is_before, room * (t / fixed), room + (t - fixed))
+        weight = jnp.where(is_before, room * (weight / fixed), weight)
+    total = start + laws.identical_integrals(weight, *both(t, is_before), n)
+    shapes = [part.shape for part in apart if part.law.has_tail]
+    if not shapes:
+        return total
+    past = ends[-1:]
+    late = laws.identical(*both(past, past < room), n)[0][0]
+    return with_rest(total, ends[-1], late, jnp.stack(shapes).min() * jnp.arange(n, 0, -1))
 
 
 def completion_of_survival(
-    survival: Survival,
-    k: ArrayLike,
-    *,
-    n_workers: int,
-    typical: ArrayLike,
-    start: ArrayLike = 0.0,
+    survival: Survival, k: ArrayLike, *, n_workers: int, typical: ArrayLike, start: ArrayLike = 0.0
 ) -> Array:
     """Computes the expected time until k of n identical workers of any law have answered.
 
@@ -448,11 +423,7 @@ def completion_of_survival(
     within("k", k, least=1, most=n, integer=True)
     within("typical", typical, above=0)
     within("start", start, least=0)
-    function("survival", survival, "a function t -> P(T > t)")
     scale, origin = (jnp.asarray(value, jnp.result_type(float)) for value in (typical, start))
-    given = jax.eval_shape(survival, jax.ShapeDtypeStruct((7,), scale.dtype))
-    if np.shape(given) != (7,):
-        raise ValueError(f"survival must keep the shape of t, got {given!r} for (7,)")
     at = laws.panel_levels(scale.dtype, n)
     step = at[1] - at[0]
     at = np.append(at, np.arange(at[-1] + step, _FARTHEST, step))
@@ -462,14 +433,12 @@ def completion_of_survival(
     above = survival(origin + t)
     if not isinstance(above, Tracer):
         values, slack = np.asarray(above), 1e-5
-        is_wrong = ~((values >= -slack) & (values <= 1 + slack))
-        if is_wrong.any():
-            raise ValueError(
-                f"survival must return probabilities in 0 .. 1, got {values[is_wrong][0]}"
-            )
         rise = np.diff(values).max()
-        if rise > slack:
-            raise ValueError(f"survival must not rise with t, got a rise by {rise:.3g}")
+        if not (values.min() >= -slack and values.max() <= 1 + slack and rise <= slack):
+            raise ValueError(
+                "survival must return probabilities in 0 .. 1 that do not rise with t, got"
+                f" {values.min():.3g} to {values.max():.3g} with a rise by {rise:.3g}"
+            )
     means = origin + _integrals(weight, above, ends[-1], n)
     return means[jnp.clip(jnp.asarray(k), 1, n) - 1]
 

@@ -278,25 +278,22 @@ def check_times(times: Response | Clock) -> None:
     check_plain(times)
     if is_deterministic(times):
         return
-    listed = pieces(times)
-    advice = "sampled(times, key, n_rounds) records rounds of any clock"
-    for name, clock, _ in listed:
-        if clock.law.name not in KNOWN or clock.download is not None or clock.upload is not None:
-            raise ValueError(
-                f"{name} must be a plain clock of a law whose survival function is known "
-                f"({', '.join(KNOWN)}), or all parts constant or recorded, got {clock.law.name}; "
-                f"{advice}"
-            )
-    is_alike = all(clock.n_workers == 1 for _, clock, _ in listed)
+    clocks = [clock for _, clock, _ in pieces(times)]
+    random = [clock.law.name for clock in clocks if clock.law.name != "constant"]
+    has_links = any(clock.download is not None or clock.upload is not None for clock in clocks)
+    if has_links or len(random) > 2 or not set(random) <= set(KNOWN):
+        raise ValueError(
+            "times must have at most two random parts, of laws whose survival function is known "
+            f"({', '.join(KNOWN)}), or be constant or recorded, got {', '.join(random)}; "
+            "sampled(times, key, n_rounds) records rounds of any clock"
+        )
+    is_alike = all(clock.n_workers == 1 for clock in clocks)
     most, kind = (MOST_WORKERS, "one law") if is_alike else (MOST_OWN_LAWS, "laws of their own")
     if times.n_workers > most:
         raise ValueError(
             f"times must have at most {most} workers of {kind} for an expected completion, got"
             f" {times.n_workers}"
         )
-    n_random = sum(clock.law.name != "constant" for _, clock, _ in listed)
-    if n_random > 2:
-        raise ValueError(f"times must have at most two random parts, got {n_random}; {advice}")
 
 
 def part_at(clock: Clock, scaling: str | None, load: Array) -> tuple[Array, Part | None]:

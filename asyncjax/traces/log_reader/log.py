@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asyncjax.checks import function, shown
 from asyncjax.clocks import Clock
 from asyncjax.clocks.of_trace import cycled
 
@@ -128,11 +127,4 @@ class Log:
             >>> log.clock(clocks.fitted).mean.tolist()
             [1.5, 5.0]
         """
-        rows = list(self.durations)
-        if law is not None:
-            function("law", law, "a function of rows of times, such as clocks.fitted, or None")
-            made = law(rows)
-            if not isinstance(made, Clock):
-                raise TypeError(f"law must make a clock, got {shown(made)}")
-            return made
-        return cycled(rows)
+        return (cycled if law is None else law)(list(self.durations))

@@ -85,8 +85,6 @@ def test_floors_are_tried_on_every_workload():
     ]
     np.testing.assert_allclose(choice.utilities, expected, rtol=1e-6)
     assert choice.low == lows[int(np.argmax(np.mean(expected, axis=1)))]
-    together = cluster.choose_floor(past, n_slots=4, parts=8, lows=lows, together=6)
-    np.testing.assert_allclose(together.utilities, expected, rtol=1e-6)
     usual = cluster.choose_floor(past[:1], n_slots=4, parts=8)
     assert usual.utilities.shape == (11, 1)
     assert usual.utilities.max() == usual.utilities[usual.lows == usual.low]

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.schedulers import pd_ors, prepare
-from asyncjax.cluster.schedulers.arrival_rules import until_done
-from asyncjax.cluster.schedulers.pd_ors import pd_ors_settings
+from asyncjax.cluster.schedulers import arrival_schedulers as by_arrival
+from asyncjax.cluster.schedulers import pd_ors_settings, prepare
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow
@@ -28,12 +27,12 @@ def test_tiny_workloads_give_the_known_utility(float64):
 
 
 def test_one_program_serves_all_seeds_and_bounds():
-    pd_ors.pd_ors_program.clear_cache()
+    by_arrival.pd_ors_program.clear_cache()
     for seed in range(8):
         jobs, machines = cluster.workloads.tiny(seed)
         tiny(jobs, machines)
         tiny(jobs, machines, low=1e-3, high=30.0 + seed)
-    assert pd_ors.pd_ors_program._cache_size() == 1
+    assert by_arrival.pd_ors_program._cache_size() == 1
 
 
 def test_admitted_jobs_complete_as_promised_and_keep_nothing_after():
@@ -65,7 +64,7 @@ def test_admitted_jobs_complete_as_promised_and_keep_nothing_after():
 def test_units_are_taken_away_as_soon_as_all_is_trained_and_never_before(double):
     jobs, _ = cluster.workloads.tiny(3)
     generator = np.random.default_rng(0)
-    cut = jax.jit(until_done)
+    cut = jax.jit(by_arrival.until_done)
     with jax.enable_x64(double):
         rows = prepare(jobs, cluster.workloads.tiny(3).machines, n_slots=4).jobs
         shorter = 0
@@ -88,9 +87,9 @@ def test_a_sum_that_rounding_leaves_open_is_not_cut():
         lambda leaf: jnp.asarray(leaf[0]), prepare(jobs, machines, n_slots=4).jobs
     )._replace(pace=jnp.array([3.0, 0.0, 0.0]))  # three thirds are one, but for a rounding error
     one = jnp.array([[1, 0]] * 4, jnp.int32)
-    assert until_done(one, one, own)[0].sum() >= 3
+    assert by_arrival.until_done(one, one, own)[0].sum() >= 3
     much = own._replace(pace=jnp.array([3.0 - 1e-4, 0.0, 0.0]))
-    assert until_done(one, one, much)[0].sum() == 3
+    assert by_arrival.until_done(one, one, much)[0].sum() == 3
 
 
 def test_one_other_number_of_servers_is_a_job_that_names_it():
@@ -172,7 +171,7 @@ def test_random_rounding_is_valid_and_depends_on_the_key_alone():
 def test_more_pieces_than_expected_start_the_search_again(monkeypatch):
     jobs, machines = cluster.workloads.tiny(2)
     expected = tiny(jobs, machines)
-    monkeypatch.setattr(pd_ors, "_FEW_PIECES", 1)
+    monkeypatch.setattr(by_arrival, "_FEW_PIECES", 1)
     assert pd_ors_settings(jobs, machines, n_slots=4).pieces == 1
     found = tiny(jobs, machines)
     np.testing.assert_array_equal(found.workers, expected.workers)
@@ -187,7 +186,7 @@ def test_episodes_under_vmap_equal_episodes_alone():
     ]
     settings = pd_ors_settings(*cluster.workloads.tiny(0), n_slots=4)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *episodes)
-    together = pd_ors._together(stacked, settings)
+    together = by_arrival._together(stacked, settings)
     assert not together.overflow.any()
     for index in range(6):
         jobs, machines = cluster.workloads.tiny(index // 2)

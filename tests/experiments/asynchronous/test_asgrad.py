@@ -1,7 +1,6 @@
 """The AsGrad experiment: instances, readings, verdicts; a small run, which goes on where it was."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -10,10 +9,10 @@ import pytest
 from asyncjax.results.statistics import OPEN
 from asyncjax.study import Scene
 from asyncjax.study.protocol import SET_A, seeds_of
-from asyncjax.study.result import Result
 from experiments.asynchronous import asgrad
 from experiments.asynchronous.asgrad import Settings, Task
 from experiments.part import run
+from tests.experiments import made_up
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
 
@@ -34,26 +33,8 @@ def test_pure_is_biased_by_sorted_shards_and_busy(tmp_path, monkeypatch):
     busy = rows.groupby("method")["utilisation"].median()
     assert busy["pure"] == pytest.approx(1.0)
     assert busy["shuffled"] < 0.75
-    assert len(part.figures) == 1
-
-    def never(*_):
-        raise AssertionError("a cell was computed again")
-
-    monkeypatch.setattr("asyncjax.study.cells.records_of_cell", never)
+    monkeypatch.setattr("asyncjax.study.cells.records_of_cell", None)  # nothing is run again
     assert run(asgrad, settings).numbers == part.numbers
-
-
-def made_up(shuffled, pure):
-    """Rows of two tasks: norms at three axes, the same in both sets."""
-    rows = [
-        (task.name, letter, i, method, axis, norm, task.data, task.split, task.law)
-        for task, letter in product((Task("breast cancer"), Task("digits")), "AB")
-        for method, norms in (("shuffled", shuffled), ("pure", pure))
-        for axis, own in zip(asgrad.AXES, norms, strict=True)
-        for i, norm in enumerate(own)
-    ]
-    names = ["scene", "set", "instance", "method", "tuned_for", "norm", "data", "split", "law"]
-    return Result(pd.DataFrame(rows, columns=names), "norm")
 
 
 LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.04, 0.5]
@@ -68,26 +49,15 @@ LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.
 )
 def test_a_verdict_flips_with_the_norms(shuffled, pure, said):
     """At equal updates, at the short and at the long time, each by itself."""
-    found = made_up(shuffled, pure).verdicts(asgrad.CLAIMS)
+    task = {"scene": "a task", "data": "digits", "split": "sorted", "law": "fixed"}
+    cells = [
+        (task | {"method": method, "tuned_for": axis}, own)
+        for method, norms in (("shuffled", shuffled), ("pure", pure))
+        for axis, own in zip(asgrad.AXES, norms, strict=True)
+    ]
+    found = made_up.result(cells, "norm").verdicts(asgrad.CLAIMS)
     claims = [f"shuffled below pure {where}" for where in asgrad.AXES.values()]
     assert tuple(found[claim]["A"] for claim in claims) == said
-
-
-def test_a_claim_over_several_tasks_may_hold_in_part():
-    result = made_up([LOW] * 3, [HIGH] * 3)
-    other = made_up([HIGH] * 3, [LOW] * 3).rows
-    first = result.rows["data"] == "digits"
-    mixed = replace(result, rows=result.rows.where(~first, other))
-    said = mixed.verdicts(asgrad.CLAIMS)
-    assert said["shuffled below pure at equal updates"] == {"A": "in part", "B": "in part"}
-
-
-def test_tasks_and_their_rules():
-    settings = Settings()
-    found = asgrad.tasks(settings)
-    assert len({task.name for task in found}) == len(found) == 11
-    assert [task.data for task in found if task.split == "shared"] == ["breast cancer"]
-    assert [len(asgrad.methods(settings, task)) for task in found] == [7, *[4] * 5, 5, *[4] * 4]
 
 
 @pytest.mark.slow
@@ -117,11 +87,3 @@ def test_a_step_size_counts_only_if_the_objective_has_fallen():
     assert asgrad.score(near, scenes) == pytest.approx(np.log(0.1))
     assert asgrad.score(far, scenes) == pytest.approx(30.9)
     assert asgrad.score([{"norm": np.nan, "left": 0.2}] * 2, scenes) == np.inf
-
-
-def test_unknown_names_are_refused():
-    (seeds,) = seeds_of(0, SET_A, 1)
-    with pytest.raises(ValueError, match="law must be one of fixed, Poisson"):
-        Task("digits", "slow").clock(seeds)
-    with pytest.raises(ValueError, match="data must be one of"):
-        asgrad.rows_of("w7a")

@@ -1,5 +1,7 @@
 """Price floors: verdicts turn with what they earn, and are learned on their own instances."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,8 @@ from asyncjax import cluster
 from asyncjax.study import protocol
 from experiments.cluster import floors
 from experiments.cluster.floors import LEARNED, MOVED, REFERENCE, Settings
-from tests.experiments.cluster.test_rivals import SMALL, made_up
-
-PLACES = [(point, rule) for point in floors.POINTS for rule in floors.ORDER]
+from tests.experiments import made_up
+from tests.experiments.cluster.test_rivals import SMALL
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,16 @@ PLACES = [(point, rule) for point in floors.POINTS for rule in floors.ORDER]
     ],
 )
 def test_the_verdict_flips_with_what_floors_earn(claim, scale, said):
-    assert made_up(scale, PLACES).verdict(floors.CLAIMS[claim]) == {"A": said}
+    """A rule earns so many times what the others do, by rule and scene."""
+    generator = np.random.default_rng(0)
+    base = generator.lognormal(5, 0.3, 12)
+    cells = [
+        ({"scene": scene, "method": name}, factor * base * generator.lognormal(0, 0.02, 12))
+        for scene, name in product(floors.POINTS, floors.ORDER)
+        for factor in [scale.get((scene, name), scale.get(name, 1.0))]
+    ]
+    result = made_up.result(cells, "earned", "A")
+    assert result.verdict(floors.CLAIMS[claim]) == {"A": said}
 
 
 @pytest.fixture(scope="module")

@@ -1,27 +1,19 @@
 """Recorded days on a made-up table: what is read, drawn, scheduled, judged and trained."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from asyncjax.study import protocol
 from experiments.cluster import recorded
-from experiments.cluster.__main__ import COLLECTION
 from experiments.cluster.recorded import Settings, day_of, read_day
-from tests.experiments.cluster.test_rivals import made_up
 
-ROWS = [
-    (100, 3600, 2, "a"),
-    (50, 7200, 1, "a"),
-    (4000, 10000, 4, "b"),
-    (5000, 600, 1, "burst"),
-    (90000, 600, 8, "a"),
-    (90060, 5000, 1, "b"),
-    (175000, 6000, 3, "a"),
-    (175900, 3000, 2, "a"),
-]
+JOBS = {
+    "submit_s": [100, 50, 4000, 5000, 90000, 90060, 175000, 175900],
+    "duration_s": [3600, 7200, 10000, 600, 600, 5000, 6000, 3000],
+    "num_gpus": [2, 1, 4, 1, 8, 1, 3, 2],
+    "vc": ["a", "a", "b", "burst", "a", "b", "a", "a"],
+}
 DAYS = {"first_days": (0,), "other_days": (1,), "past_days": (2,), "draws": 2, "after": 0}
 TINY = {"machines": (2,), "rivals": ("drf",), "parts": 6, "trials": 1, "leave_out": ("burst",)}
 TINY |= {"gradients": 160, "step_size": 0.1, "late_step_size": 0.02}
@@ -30,8 +22,7 @@ TINY |= {"gradients": 160, "step_size": 0.1, "late_step_size": 0.02}
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster_traces")
-    table = pd.DataFrame(ROWS, columns=["submit_s", "duration_s", "num_gpus", "vc"])
-    table.to_csv(folder / "jobs.csv", index=False)
+    pd.DataFrame(JOBS).to_csv(folder / "jobs.csv", index=False)
     return Settings(folder, table=folder / "jobs.csv", **DAYS, **TINY)
 
 
@@ -78,24 +69,3 @@ def test_the_job_is_trained_when_its_schedule_is_done(result):
         else:
             assert used % awaited == 0
     assert recorded.FIGURES["training"](result).caption.startswith("Job ")
-
-
-@pytest.mark.parametrize(("times", "said"), [(3.0, "holds"), (0.3, "does not hold")])
-def test_the_verdict_flips_with_who_earns_more(times, said):
-    scale = {recorded.PD_ORS: times, recorded.PD_ORS + recorded.TUNED: times}
-    names = (recorded.PD_ORS, *recorded.PUBLISHED, *recorded.LATER)
-    ends, scenes = ("", recorded.TUNED), recorded.FEW_AND_MANY
-    result = made_up(scale, [(scene, name + e) for scene in scenes for name in names for e in ends])
-    assert {by["A"] for by in result.verdicts(recorded.CLAIMS).values()} == {said}
-
-
-def test_missing_data_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="the recorded jobs are not at"):
-        recorded.study_of(Settings(output=tmp_path, table=tmp_path / "none.csv"))
-
-
-def test_unknown_schedulers(settings):
-    with pytest.raises(ValueError, match="rivals must be among"):
-        recorded.study_of(replace(settings, rivals=("SRTF",), past_days=(0,)))
-    names = ["cluster_rivals", "cluster_optimum", "cluster_floors", "cluster_traces"]
-    assert list(COLLECTION.parts) == names

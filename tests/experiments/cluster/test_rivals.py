@@ -3,66 +3,15 @@
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import cluster
 from asyncjax.study import protocol
-from asyncjax.study.result import Result
 from experiments import part
 from experiments.cluster import playing, rivals
-from experiments.cluster.rivals import PD_ORS, TUNED, Settings
+from experiments.cluster.rivals import TUNED, Settings
 
 SMALL: dict[str, Any] = {"n_jobs": 8, "n_slots": 6, "n_machines": 4}
-
-
-def made_up(scale, places):
-    """Rows in which a method earns so many times what the others do, by method and scene."""
-    generator = np.random.default_rng(0)
-    base, rows = generator.lognormal(5, 0.3, 12), []
-    for scene, name in places:
-        earned = scale.get((scene, name), scale.get(name, 1.0)) * base
-        earned = earned * generator.lognormal(0, 0.02, 12)
-        rows += [(scene, "A", i, name, x) for i, x in enumerate(earned)]
-    head = ["scene", "set", "instance", "method", "earned"]
-    return Result(pd.DataFrame(rows, columns=head), "earned")
-
-
-PLACES = [
-    *((point, name) for point in rivals.POINTS for name in rivals.SCHEDULERS),
-    *(("local", name) for name in (PD_ORS, rivals.APART)),
-    *(("scarce", name + TUNED) for name in playing.tunable()),
-]
-
-
-@pytest.mark.parametrize(
-    ("claim", "scale", "said"),
-    [
-        (0, {PD_ORS: 1.5}, "holds"),
-        (0, {PD_ORS: 1.5, ("plenty", PD_ORS): 0.8}, "in part"),
-        (0, {PD_ORS: 0.7}, "does not hold"),
-        (1, {PD_ORS: 1.5}, "holds"),
-        (1, {PD_ORS: 1.5, "marginal_goodput": 3.0}, "in part"),
-        (2, {rivals.APART: 0.6}, "holds"),
-        (2, {rivals.APART: 1.4}, "does not hold"),
-        (3, {PD_ORS + TUNED: 1.3}, "holds"),
-        (3, {"oasis" + TUNED: 1.3, PD_ORS + TUNED: 1.1}, "in part"),
-        (4, {"marginal_goodput": 0.8}, "holds"),
-        (4, {"marginal_goodput": 1.2}, "does not hold"),
-    ],
-)
-def test_a_verdict_turns_with_what_rules_earn(claim, scale, said):
-    assert made_up(scale, PLACES).verdict(rivals.CLAIMS[claim]) == {"A": said}
-
-
-def test_what_is_close_is_no_significant_difference():
-    result = part.committed("cluster_rivals")
-    assert result.verdict(rivals.CLAIMS[4])["A"] == "no significant difference"
-
-
-def test_unknown_names_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="schedulers must be among"):
-        rivals.study_of(Settings(output=tmp_path, schedulers=("pd_ors", "srtf")))
 
 
 TINY: dict[str, Any] = {"plenty": 4, "ranges": (8, 6, 4), "machines": (4,), "jobs": (8,)}

@@ -5,10 +5,9 @@ import pandas as pd
 import pytest
 
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART
-from asyncjax.study.result import Result
-from experiments import part
 from experiments.common import kept_rows
 from experiments.delay_adaptive import block_descent, piag, step_rules
+from tests.experiments import made_up
 
 COUNTS = {"instances": 3, "tuning_instances": 1, "n_updates": 1500, "trials": 3}
 SMALL = COUNTS | {"rounds": (1, 1), "multiples": (0.25, 0.5, 8.0), "levels": (0.8, 0.95)}
@@ -38,13 +37,11 @@ def test_aggregated_gradients_gain_where_delays_vary(tmp_path, monkeypatch):
     for law in (piag.EVEN, DRAWN, piag.CONSTANT_DELAY):
         expected = piag.predicted(result, f"breast cancer, {law}", "A")
         assert needs(result, "sun", law) == pytest.approx(expected, rel=0.35), law
-    said = result.verdicts(piag.CLAIMS)
-    assert {*said[piag.SAFE.text].values()} <= {HOLDS, IN_PART}
+    found = result.verdicts(piag.CLAIMS)
+    assert {*found[piag.SAFE.text].values()} <= {HOLDS, IN_PART}
     for claim in (piag.STEADY.text, piag.NAIVE.text, piag.TUNED_ALIKE.text):
-        assert said[claim]["A"] != HOLDS
+        assert found[claim]["A"] != HOLDS
     assert {*result.select(tuned_for="tuned")["trials"]} == {3}
-    tables = part.tables(piag, result)
-    assert [len(tables[name].rows) for name in ("theory", "tuned")] == [3, 3]
     monkeypatch.setattr(kept_rows.Cells, "put", None)
     pd.testing.assert_frame_equal(piag.study_of(settings).rows, result.rows)
 
@@ -59,23 +56,19 @@ def test_block_descent_gains_and_a_rare_long_delay_costs_little(tmp_path):
     ours = {"method": "Adaptive 1", "tuned_for": "theory", "axis": "updates", "to": 0.95}
     logs = np.log(result.values(set="A", column="needed", **ours)).mean(axis=1)
     assert np.ptp(logs) < 0.35
-    said = result.verdicts(block_descent.CLAIMS)
-    assert {*said[piag.SAFE.text].values()} <= {HOLDS, IN_PART}
+    assert {*result.verdicts(block_descent.CLAIMS)[piag.SAFE.text].values()} <= {HOLDS, IN_PART}
 
 
-def made_up(*scenes, kind="theory", rival="sun", axis="updates"):
-    """Rows of scenes (name, ours, theirs) in which both rules need so many updates."""
-    generator = np.random.default_rng(0)
-    rows = [
-        (scene, scene.split(", ")[-1], letter, at, method, kind, axis, 0.95, count * noise, 1e4)
+def said(*scenes, rival="sun", **more):
+    """Of scenes (name, ours, theirs) in which both rules need so many updates."""
+    rest = {"tuned_for": "theory", "axis": "updates", "to": 0.95, "horizon": 1e4, **more}
+    noise = np.random.default_rng(0).lognormal(0, 0.03, (2, 6))
+    cells = [
+        (rest | {"scene": scene, "delays": scene.split(", ")[-1], "method": method}, count * luck)
         for scene, *both in scenes
-        for method, count in zip(("Adaptive 1", rival), both, strict=True)
-        for letter in "AB"
-        for at, noise in enumerate(generator.lognormal(0, 0.03, 6))
+        for method, count, luck in zip(("Adaptive 1", rival), both, noise, strict=True)
     ]
-    heads = ["scene", "delays", "set", "instance", "method", "tuned_for", "axis", "to"]
-    heads += ["needed", "horizon"]
-    result = Result(pd.DataFrame(rows, columns=heads), "needed", cut=("needed",))
+    result = made_up.result(cells, "needed", cut=("needed",))
     return {claim: by["A"] for claim, by in result.verdicts(piag.CLAIMS).items()}
 
 
@@ -84,7 +77,7 @@ def made_up(*scenes, kind="theory", rival="sun", axis="updates"):
     [
         (piag.SAFE.text, "data, even workers", {}),
         (piag.STEADY.text, "data, constant 20", {}),
-        (piag.TUNED_ALIKE.text, "data, even", {"kind": "tuned", "rival": "constant"}),
+        (piag.TUNED_ALIKE.text, "data, even", {"tuned_for": "tuned", "rival": "constant"}),
         (piag.NAIVE.text, "data, even", {"rival": "c/(delay+1)"}),
         (piag.ROUNDS.text, "data, even", {"rival": "synchronous", "axis": "time"}),
     ],
@@ -92,12 +85,12 @@ def made_up(*scenes, kind="theory", rival="sun", axis="updates"):
 def test_verdicts_flip_with_who_is_ahead(claim, scene, more):
     """Rows 1 to 3 of docs/claims.md."""
     ahead, behind = (scene, 100.0, 200.0), (f"more {scene}", 200.0, 100.0)
-    assert made_up(ahead, **more) == {claim: HOLDS}
-    assert made_up(behind, **more) == {claim: FAILS}
-    assert made_up(ahead, behind, **more) == {claim: IN_PART}
+    assert said(ahead, **more) == {claim: HOLDS}
+    assert said(behind, **more) == {claim: FAILS}
+    assert said(ahead, behind, **more) == {claim: IN_PART}
     # who is not there counts as the horizon; where nobody is, there is no condition
-    assert made_up((scene, 100.0, np.inf), ("more", np.inf, np.inf), **more) == {claim: HOLDS}
-    assert made_up((scene, np.inf, np.inf), **more) == {}
+    assert said((scene, 100.0, np.inf), ("more", np.inf, np.inf), **more) == {claim: HOLDS}
+    assert said((scene, np.inf, np.inf), **more) == {}
 
 
 @pytest.mark.slow

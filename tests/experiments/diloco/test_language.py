@@ -7,28 +7,15 @@ import pytest
 
 from experiments.diloco import arms, language, texts
 from experiments.diloco.arms import ARMS, SYNCHRONOUS, Scene, Trial
-from experiments.diloco.language import Settings
+from experiments.diloco.language import DYLU, SGD, Settings, Tuned
 
 NAMES = (SYNCHRONOUS, "pure, SGD", "DyLU, grace, Nesterov")
 
 
 def small(folder):
-    return Settings(
-        output=folder,
-        arms=NAMES,
-        workers=(2,),
-        horizons=(30.0,),
-        width=8,
-        heads=1,
-        length=8,
-        batch=1,
-        characters=4000,
-        test_rows=8,
-        local_steps=4,
-        inner=(0.003, 0.01, 0.03),
-        seeds=2,
-        records=3,
-    )
+    network = {"width": 8, "heads": 1, "length": 8, "batch": 1, "characters": 4000, "test_rows": 8}
+    sizes = {"local_steps": 4, "inner": (0.003, 0.01, 0.03), "seeds": 2, "records": 3}
+    return Settings(folder, arms=NAMES, workers=(2,), horizons=(30.0,), **network, **sizes)
 
 
 def test_text_is_rows_of_all_kinds_and_targets_are_the_next_characters():
@@ -41,25 +28,6 @@ def test_text_is_rows_of_all_kinds_and_targets_are_the_next_characters():
     first = "".join(texts.SYMBOLS[token] for token in found.inputs[0])
     assert words.startswith(first)
     assert set(words + code + tables) <= set(texts.SYMBOLS)
-
-
-def test_too_much_text_is_told():
-    with pytest.raises(ValueError, match="characters must be at most"):
-        texts.kinds(10**8)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"arms": ("pure, SGD",)}, "the reference"),
-        ({"horizons": (1.0,)}, "horizons must be one for each"),
-        ({"inner": (0.1,)}, "at least 3 rates"),
-        ({"trials": 15}, "trials must be at least 16"),
-    ],
-)
-def test_wrong_settings_are_told(changed, words):
-    with pytest.raises(ValueError, match=words):
-        language.checked(replace(Settings(), **changed))
 
 
 @pytest.mark.slow
@@ -79,12 +47,39 @@ def test_skewed_shards_are_of_one_kind_each_and_dealt_by_the_seed(tmp_path):
     assert firsts[0] != firsts[1] or firsts[1] != firsts[2]
 
 
-def test_speed_up_is_a_ratio_of_times():
-    waits = {"time": [0, 10], "loss": [4.0, 2.0], "final": 2.0}
-    twice = {"time": [0, 5, 10], "loss": [4.0, 2.0, 1.0], "final": 1.0}
-    assert language.speed_up(10.0, twice, waits) == 2.0
-    assert language.speed_up(10.0, waits, waits) == 1.0
-    assert language.speed_up(10.0, waits, twice) == 0.0
+def a_run(final, tokens):
+    """To the horizon of 10, on a straight line from a loss of 4."""
+    curve = {"time": [0.0, 10.0], "loss": [4.0, final], "tokens": [0, tokens], "final": final}
+    return curve | {"bytes": [1_000_000, 3_000_000 + tokens], "updates": 6, "delay": 1.25}
+
+
+def rows(sgd):
+    """Of made-up runs: where, which arm, its last losses, its tokens."""
+    finals = {
+        (Scene(2), SYNCHRONOUS): ((3.0, 3.0, 3.0), 1000),
+        (Scene(2), SGD): (sgd, 2000),
+        (Scene(2), DYLU): ((0.5, 0.5, 0.5), 4000),
+        (Scene(2, "even"), SYNCHRONOUS): ((2.0, 2.0, 2.0), 1000),
+        (Scene(2, "even"), SGD): ((2.5, 2.5, 2.5), 1000),
+    }
+    settings = Settings(workers=(2,), horizons=(10.0,), characters=4000, test_rows=8)
+    taken = Trial(0.01, 0.5, 0.9)
+    tuned = Tuned(taken, {taken: [3.0, 3.5], Trial(0.01, 1.0, 0.5): [2.5]})
+    runs = {at: [a_run(loss, tokens) for loss in losses] for at, (losses, tokens) in finals.items()}
+    return language.as_rows(settings, {(2, arm): tuned for arm in (SYNCHRONOUS, SGD, DYLU)}, runs)
+
+
+def test_figures_of_a_scene_are_those_of_its_runs():
+    result, scene = rows((2.0, 2.0, 1.0)), Scene(2).name
+    own = result.select(scene=scene, method=SGD)
+    assert own["less"].tolist() == [-1.0, -1.0, -2.0]
+    assert own["sooner"].tolist() == pytest.approx([2.0, 2.0, 3.0])  # 3 is 1 below 4, of 2 and of 3
+    assert own["at_equal_tokens"].tolist() == [3.0, 3.0, 2.5]  # half of its tokens, of its way
+    assert (own["trials"] == 2).all()
+    assert result.facts["costs"][scene][SGD]["times_thousand_tokens"] == 2.0
+    assert result.facts["least_loss_by_momentum"]["2"][SGD] == {"0.5": 2.5, "0.9": 3.0}
+    never = rows((3.5, 3.5, 3.5)).select(scene=scene, method=SGD)
+    assert never["sooner"].tolist() == [0.0] * 3
 
 
 @pytest.mark.slow

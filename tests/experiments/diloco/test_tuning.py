@@ -1,5 +1,6 @@
 """How rates are chosen on text, with losses that are made up."""
 
+from itertools import product
 from math import log2, log10, sin
 
 import pytest
@@ -93,26 +94,11 @@ BESIDE = (
 )
 
 
-def test_a_choice_with_worse_ones_on_all_sides_is_at_no_end():
+def test_a_side_on_which_nothing_was_tried_is_an_end():
     assert open_sides(TAKEN, BESIDE) == []
-
-
-@pytest.mark.parametrize(
-    ("place", "side"),
-    [
-        (1, ("inner", -1)),
-        (2, ("inner", 1)),
-        (3, ("outer", -1)),
-        (4, ("outer", 1)),
-        (5, ("momentum", -1)),
-        (6, ("momentum", 1)),
-    ],
-)
-def test_a_side_on_which_nothing_was_tried_is_an_end(place, side):
-    assert open_sides(TAKEN, [trial for trial in BESIDE if trial != BESIDE[place]]) == [side]
-
-
-def test_the_only_outer_rate_beside_equal_others_is_at_both_ends():
+    sides = product(("inner", "outer", "momentum"), (-1, 1))
+    for missing, side in zip(BESIDE[1:], sides, strict=True):
+        assert open_sides(TAKEN, [trial for trial in BESIDE if trial != missing]) == [side]
     alone = [*BESIDE[:3], *BESIDE[5:], Trial(0.01, 0.25, 0.2), Trial(0.03, 1.0, 0.5)]
     assert open_sides(TAKEN, alone) == [("outer", -1), ("outer", 1)]
 

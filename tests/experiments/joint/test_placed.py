@@ -4,48 +4,33 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import cluster, traces
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import TUNING, Seeds
-from asyncjax.study.result import Result
 from experiments.joint import placed
-from experiments.joint.placed import (
-    BEATS_ALL,
-    BEATS_PLAIN,
-    Place,
-    Settings,
-    alike,
-    claim,
-    earns,
-    plans_of,
-    rounds_of,
-    served,
-    sites_of,
-    workload_of,
-)
-from experiments.joint.training import COMPUTING, DRF, END, FULL, PD_ORS, PLAIN
+from experiments.joint.training import COMPUTING, DRF, END, FULL, PLAIN
+from tests.experiments import made_up
 
 ONE = Seeds(0, TUNING, 0)
-SMALL = Place("small", exchange=0.2, gradients=1500)
+SMALL = placed.Place("small", exchange=0.2, gradients=1500)
 
 
 @pytest.fixture(scope="module")
 def site():
-    return sites_of(SMALL, ONE, {DRF: cluster.drf})[DRF]
+    return placed.sites_of(SMALL, ONE, {DRF: cluster.drf})[DRF]
 
 
 def test_the_power_of_all_shards_is_the_crew_and_all_are_served_in_turn(site):
     np.testing.assert_allclose(site.power.sum(0), site.crews)
-    turns = (served(np.full(6, 2)) > 0).sum(1)
+    turns = (placed.served(np.full(6, 2)) > 0).sum(1)
     assert turns.tolist() == [3, 3, 3, 3]
     assert site.present.any(1).all()
 
 
 def test_machines_are_of_two_generations_and_a_fifth_of_the_time_is_exchange(site):
-    jobs, machines, is_old = workload_of(SMALL, ONE)
+    jobs, machines, is_old = placed.workload_of(SMALL, ONE)
     assert is_old.sum() == len(machines.capacity) / 2
     exchange = 1 - jobs.compute / cluster.sample_times(jobs).across
     np.testing.assert_allclose(exchange, 0.2)
@@ -64,15 +49,15 @@ def test_the_clock_of_a_site_makes_about_as_many_gradients_as_is_expected(site):
 
 
 def test_rounds_wait_for_k_or_for_all_that_are_served(site):
-    found = rounds_of(site, 4, 1, 3)
+    found = placed.rounds_of(site, 4, 1, 3)
     spans = found.response[np.arange(len(found.k)), found.k - 1]
     begins = np.concatenate([[0.0], np.cumsum(spans)])
     present = site.present[:, begins[:-1].astype(int)].sum(0)
     np.testing.assert_array_equal(found.k, np.minimum(4, present))
     assert begins[-2] < site.budget <= begins[-1]
-    heavy = rounds_of(site, 4, 8, 3)
+    heavy = placed.rounds_of(site, 4, 8, 3)
     assert len(heavy.k) < 0.4 * len(found.k)
-    made = alike([found, heavy])
+    made = placed.alike([found, heavy])
     assert {(own.n_updates, len(own.time)) for own in made} == {
         (made[0].n_updates, len(made[0].time))
     }
@@ -82,66 +67,47 @@ def test_rounds_wait_for_k_or_for_all_that_are_served(site):
 @pytest.mark.slow
 def test_shuffled_dispatch_asks_whom_the_slot_serves(site):
     arm = replace(COMPUTING[6], scheduler=DRF)
-    trace = plans_of([arm], [0], [{DRF: site}], 40)(arm, (1, 1), 0).trace
+    trace = placed.plans_of([arm], [0], [{DRF: site}], 40)(arm, (1, 1), 0).trace
     later = (np.asarray(trace.start) > 0) & (np.asarray(trace.start) < site.budget)
     slots = np.asarray(trace.start)[later].astype(int)
     asked = site.present[np.asarray(trace.worker)[later], slots]
     assert asked.mean() > 0.9
 
 
-def made_up(shift, utility=1.0):
-    """A place in which the full set is `shift` (a log) from every other arm."""
-    rng = np.random.default_rng(0)
-    luck, rows = rng.normal(0, 0.1, 10), []
-    for place, arm in enumerate(COMPUTING):
-        wave = 0.01 * place * (-1.0) ** np.arange(10)
-        earned = utility if arm.scheduler == PD_ORS else np.array([1.1, 0.9] * 5)
-        made = {
-            "value": np.exp(1.0 + luck + wave + shift.get(arm.name, 0.0)),
-            "utility": earned * np.ones(10),
-        }
-        head = {"scene": "made up", "method": arm.name, "scheduler": arm.scheduler}
-        rows += [
-            pd.DataFrame(made).assign(instance=range(10), set=letter, **head, **goal)
-            for letter in "AB"
-            for goal in (
-                {"tuned_for": "0.9", "horizon": 12.0},
-                {"tuned_for": END, "horizon": np.inf},
-            )
-        ]
-    return Result(pd.concat(rows, ignore_index=True), "value", cut=("value",))
-
-
-def verdicts(result, goal="0.9"):
-    """The words of set A at a goal."""
-    found = result.verdicts(placed.claims(result))
-    begin = f"made up, {goal}: "
+def verdicts(shift, goal="0.9"):
+    """The words of set A at a goal, at a place where arms are `shift` (a log) from the others."""
+    luck, wave = np.random.default_rng(0).normal(1, 0.1, 10), 0.01 * (-1.0) ** np.arange(10)
+    cells = [
+        (
+            {"scene": "made up", "method": arm.name, "scheduler": arm.scheduler, "utility": 1.0}
+            | {"tuned_for": to, "horizon": horizon},
+            np.exp(luck + number * wave + shift.get(arm.name, 0.0)),
+        )
+        for number, arm in enumerate(COMPUTING)
+        for to, horizon in (("0.9", 12.0), (END, np.inf))
+    ]
+    result = made_up.result(cells, "value", cut=("value",))
+    found, begin = result.verdicts(placed.claims(result)), f"made up, {goal}: "
     return {text[len(begin) :]: own["A"] for text, own in found.items() if text.startswith(begin)}
 
 
 @pytest.mark.slow
 def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
     for goal in ("0.9", END):
-        assert {*verdicts(made_up({FULL.name: -0.5}), goal).values()} == {HOLDS}
-        assert {*verdicts(made_up({FULL.name: 0.5}), goal).values()} == {FAILS}
-    one = verdicts(made_up({FULL.name: -0.5, "rows: reshuffled": -1.0}))
-    assert one[BEATS_PLAIN] == HOLDS
-    assert one[BEATS_ALL] == one[claim("rows")] == IN_PART
-    same = verdicts(made_up({PLAIN.name: 0.5}))
-    assert same[BEATS_PLAIN] == HOLDS
-    assert same[claim("dispatch")] == OPEN
-
-
-@pytest.mark.parametrize(("factor", "word"), [(2.0, HOLDS), (0.5, FAILS), (1.0, OPEN)])
-def test_who_earns_more_flips_with_utilities(factor, word):
-    result = made_up({}, factor)
-    assert result.verdicts(placed.claims(result))[f"made up, {earns(DRF)}"]["A"] == word
+        assert {*verdicts({FULL.name: -0.5}, goal).values()} == {HOLDS}
+        assert {*verdicts({FULL.name: 0.5}, goal).values()} == {FAILS}
+    one = verdicts({FULL.name: -0.5, "rows: reshuffled": -1.0})
+    assert one[placed.BEATS_PLAIN] == HOLDS
+    assert one[placed.BEATS_ALL] == one[placed.claim("rows")] == IN_PART
+    same = verdicts({PLAIN.name: 0.5})
+    assert same[placed.BEATS_PLAIN] == HOLDS
+    assert same[placed.claim("dispatch")] == OPEN
 
 
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_a_small_place_makes_rows():
-    settings = Settings(
+    settings = placed.Settings(
         tuning=1, instances=2, floors=1, trials=2, rounds=(1, 1), records=40, levels=(0.7,)
     )
     arms = tuple(replace(arm, scheduler=DRF) for arm in (FULL, COMPUTING[5], PLAIN))

@@ -5,16 +5,15 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import problems
-from asyncjax.results.statistics import FAILS, HOLDS, OPEN
+from asyncjax.results.statistics import HOLDS
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from asyncjax.study.result import Result
 from experiments.joint import scenes
-from experiments.joint.scenes import FASTER, MORE, Settings, best_single, logs
-from experiments.joint.training import ARMS, BIASED, END, IN_ROUNDS, JOINT, UNBIASED, Curve
+from experiments.joint.scenes import FASTER, MORE, Settings
+from experiments.joint.training import BIASED, END, IN_ROUNDS, UNBIASED, Curve
 from experiments.joint.worlds import Scene, clock_of, dealt, speeds_of, world_of
 
 ONE = Seeds(0, TUNING, 0)
@@ -82,44 +81,6 @@ def test_curves_reach_where_some_records_do_and_score_what_they_miss():
     np.testing.assert_allclose(scores[1], np.log([1.0 / 0.05, 1.0]))
 
 
-def made_up(order_gain):
-    """A scene in which order takes `order_gain` off log T, only where the bias is gone."""
-    rng = np.random.default_rng(0)
-    luck, rows = rng.normal(0, 0.02, 10), []
-    for arm in ARMS:
-        log = (6.0 if arm in BIASED else 4.0) - order_gain * (arm == JOINT)
-        for letter in "AB":
-            times = np.exp(log + luck + rng.normal(0, 0.02, 10))
-            head = {"scene": "made up", "set": letter, "method": arm.name, "step": 0.1}
-            rows += [
-                head | {"instance": at, "tuned_for": goal, "value": value, "horizon": horizon}
-                for goal, horizon in (("0.9", 1e4), (END, np.inf))
-                for at, value in enumerate(times)
-            ]
-    return Result(pd.DataFrame(rows), "value", cut=("value",))
-
-
-@pytest.mark.parametrize(("gain", "word"), [(0.5, HOLDS), (-0.5, FAILS), (0.0, OPEN)])
-def test_verdicts_flip_with_the_numbers(gain, word):
-    result = made_up(gain)
-    found = result.verdicts(scenes.claims(result))
-    for goal in ("0.9", END):
-        assert found[f"made up, {goal}: {MORE}"]["A"] == word
-        assert (found[f"made up, {goal}: {FASTER}"]["A"] == HOLDS) == (gain > 0)
-    effects = scenes.effects(result, "A", scene="made up", tuned_for="0.9")
-    assert effects["interaction"].mean == pytest.approx(-gain, abs=0.04)
-    assert effects["bias removed alone"].mean == pytest.approx(-2, abs=0.04)
-
-
-def test_times_that_never_came_count_as_the_horizon():
-    result, where = made_up(0.5), {"scene": "made up", "tuned_for": "0.9"}
-    biased = result.rows["method"].isin([arm.name for arm in BIASED])
-    result.rows.loc[biased & (result.rows["tuned_for"] == "0.9"), "value"] = np.inf
-    np.testing.assert_allclose(logs(result, BIASED[0], "A", **where), np.log(1e4))
-    assert best_single(result, "A", **where) not in {arm.name for arm in BIASED}
-    assert scenes.seen(result, BIASED[0].name, **where) == "never, never"
-
-
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_both_together_gain_more_on_a_small_scene_in_both_sets():
@@ -131,8 +92,3 @@ def test_both_together_gain_more_on_a_small_scene_in_both_sets():
     times = result.select(method=BIASED[1].name, tuned_for="0.99")["value"]
     assert np.mean(np.isinf(times)) > 0.8  # who steps on every arrival does not get there
     assert {*result.rows["trials"]} in ({10}, {15})
-
-
-def test_unknown_scenes_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="scenes must be among two generations, preemption"):
-        scenes.study_of(Settings(output=tmp_path, scenes=("none",)))

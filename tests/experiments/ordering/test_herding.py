@@ -87,16 +87,6 @@ def test_a_large_block_overshoots_along_a_dominant_direction(result):
     assert np.median(corrected) < np.median(plain)
 
 
-def test_the_sizes_at_which_blocks_are_worse_than_reshuffling_are_told():
-    rows = [rows_of(np.full((1, 2, 3), 5.0), ["a"], ONE, "random reshuffling")]
-    rows += [rows_of(np.full((1, 2, 3), 1.0), ["a"], ONE, "pair balance")]
-    for (pairs, norm), way in product(((1, 2.0), (8, 6.0), (64, 9.0)), ("plain", "rank one")):
-        norm = np.full((1, 2, 1), norm if way == "plain" else 1.0)
-        rows.append(rows_of(norm, ["a"], BLOCKS, way, pairs=pairs, epoch=2))
-    table = herding.block_table(herding.as_result(herding.Settings(epochs=2), pd.concat(rows)))
-    assert [row[-1] for row in table.rows] == ["8, 64", "none"]
-
-
 @pytest.mark.slow
 def test_blocks_of_one_pair_are_the_exact_rule():
     n, dim = 16, 4
@@ -111,16 +101,3 @@ def test_blocks_of_one_pair_are_the_exact_rule():
     for step in range(0, n, 2):
         state = observe(state, step + jnp.arange(2), marked[step : step + 2])
     np.testing.assert_array_equal(block.end_epoch(state).order, wanted.order)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"workers": (3,)}, r"workers must be divisors of n / 2 = 512, got 3"),
-        ({"blocks": (0,)}, r"blocks must be divisors of n / 2 = 512, got 0"),
-        ({"seeds": 0}, r"seeds must be an integer of at least 1"),
-    ],
-)
-def test_bad_settings_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        herding.study_of(herding.Settings(**wrong))

@@ -12,20 +12,6 @@ from experiments.part import run
 from experiments.rollouts import admission, learning
 from experiments.rollouts.learning import BASE
 
-TINY = admission.Settings(
-    laws=("recorded", "one tenth"),
-    rules=("synchronous", "budget", "in order", "discard", "ready first"),
-    etas=(0.0, 0.5, 2.0),
-    shown=2.0,
-    slots=16,
-    batch=4,
-    steps=40,
-    trial_steps=20,
-    seeds=2,
-    widths=(8, 16, 32),
-    width_steps=20,
-)
-
 
 def test_laws_have_mean_one_and_the_tails_that_they_are_named_for():
     for law in admission.LAWS:
@@ -40,7 +26,10 @@ def test_laws_have_mean_one_and_the_tails_that_they_are_named_for():
 
 @pytest.mark.slow
 def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatch):
-    settings = replace(TINY, output=tmp_path)
+    rules = ("synchronous", "budget", "in order", "discard", "ready first")
+    sizes = {"slots": 16, "batch": 4, "steps": 40, "trial_steps": 20, "seeds": 2}
+    sizes |= {"etas": (0.0, 0.5, 2.0), "shown": 2.0, "widths": (8, 16, 32), "width_steps": 20}
+    settings = admission.Settings(tmp_path, laws=("recorded", "one tenth"), rules=rules, **sizes)
     made = run(admission, settings)
     result = part.Result.load(tmp_path / "rollouts_admission.csv.gz")
     rules = result.select(asked="rules")
@@ -57,38 +46,22 @@ def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatc
     assert (bounded["above"] == 0.0).all()
     assert (ahead[ahead["eta"] == 2.0]["above"] > 0.0).any()
     assert [len(table.rows) for table in made.tables] == [7]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path, _ in made.figures)
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
-    kept = (tmp_path / "rollouts_admission.csv.gz").read_bytes()
-    run(admission, settings)
-    assert (tmp_path / "rollouts_admission.csv.gz").read_bytes() == kept
+    assert run(admission, settings).numbers == made.numbers
     with pytest.raises(TypeError):
         run(admission, replace(settings, seeds=1))
 
 
 @pytest.mark.slow
 def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
-    settings = learning.Settings(
-        output=tmp_path,
-        rules=("synchronous", "budget 4"),
-        corrections=("truncated", "truncated, ESS"),
-        horizon=60.0,
-        slots=8,
-        batch=4,
-        longest=2,
-        rates=(0.002, 0.004),
-        extensions=1,
-        seeds=2,
-        tuning_seeds=1,
-        judged=8,
-    )
+    arms = {"rules": ("synchronous", "budget 4"), "corrections": ("truncated", "truncated, ESS")}
+    sizes = {"slots": 8, "batch": 4, "longest": 2, "seeds": 2, "tuning_seeds": 1, "judged": 8}
+    tried = {"rates": (0.002, 0.004), "extensions": 1}
+    settings = learning.Settings(tmp_path, horizon=60.0, **arms, **sizes, **tried)
     made = run(learning, settings)
     result = part.Result.load(tmp_path / "rollouts_learning.csv.gz")
-    assert result.methods == (
-        "synchronous, truncated",
-        "budget 4, truncated",
-        "budget 4, truncated, ESS",
-    )
+    ahead = ("budget 4, truncated", "budget 4, truncated, ESS")
+    assert result.methods == ("synchronous, truncated", *ahead)
     assert (result.rows["trials"] == 3).all()  # two, and one more beyond the better
     for arm, scores in result.facts["scores"].items():
         best = max(scores, key=scores.__getitem__)
@@ -106,10 +79,8 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
 
 
 def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):
-    settings = learning.Settings(
-        rules=("synchronous", "budget 4"), corrections=("truncated", "none")
-    )
     best = {"synchronous": 0.0023, "budget 4": 0.0001}
+    settings = learning.Settings(rules=tuple(best), corrections=("truncated", "none"))
     ran = []
 
     def tried(settings, pair, rate):
@@ -127,23 +98,6 @@ def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):
     monkeypatch.setattr(learning, "tried", lambda settings, pair, rate: rate)
     more = learning.all_scores(settings)[BASE]
     assert max(more) == pytest.approx(0.004 * 2**5)  # a best rate at an end goes on to the limit
-
-
-@pytest.mark.parametrize(
-    ("module", "settings", "words"),
-    [
-        (admission, replace(TINY, shown=3.0), "shown must be one of the etas, got 3"),
-        (
-            learning,
-            learning.Settings(corrections=("none",)),
-            "rules and corrections must have 'budget 4' and 'truncated'",
-        ),
-        (learning, learning.Settings(rates=()), "horizon and two or more rates must be above 0"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(module, settings, words):
-    with pytest.raises(ValueError, match=words):
-        run(module, settings)
 
 
 def run_to(end):
@@ -171,14 +125,8 @@ def test_an_arm_is_ahead_or_behind_only_where_all_seeds_agree(last, word, verdic
     assert learning.ended(result, learning.ARM) == "the base"
     [claim] = learning.claims(result)
     assert result.verdict(claim) == {"A": verdict}
-    first, second = learning.reward_table(result).rows
-    assert (first[0], second[0]) == ("budget 4", "")
-    assert (first[5:], second[1]) == (("the base", 41, "4.0"), "truncated, step times ESS")
-    assert second[5] == word
-    count = int(word in ("ahead", "behind"))
-    assert (
-        sum(f"1 end {which}" in learning.answer(result) for which in ("ahead", "behind")) == count
-    )
+    answer, count = learning.answer(result), int(word in ("ahead", "behind"))
+    assert sum(f"1 end {which}" in answer for which in ("ahead", "behind")) == count
 
 
 def test_what_the_pages_say_holds_in_the_committed_rows():

@@ -1,13 +1,12 @@
 """The abstract's three claims on the bound, at the sizes of the paper page's table."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from asyncjax.study.result import Result
 from experiments import part
 from experiments.stragglers import bounds
 from experiments.stragglers.bounds import ALONE, BOTH, CLAIMS_OF, COSTS, Settings
+from tests.experiments import made_up
 
 LAWS = ("exponential, scale", "exponential, additive")
 
@@ -19,13 +18,13 @@ LAWS = ("exponential, scale", "exponential, additive")
 )
 def test_verdicts_flip_with_ratios(text, times, said):
     cost, bound = CLAIMS_OF[text]
-    rows = [
-        ("a law, 1", "A", 0, name, "a law", samples, *(dict.fromkeys(COSTS, 0.5) | own).values())
+    head = {"scene": "a law, 1", "law": "a law", **dict.fromkeys(COSTS, 0.5)}
+    cells = [
+        (head | {"method": name, "samples": samples}, [value])
         for samples, ratio in zip((1.0, 2.0), times, strict=True)
-        for name, own in ((BOTH, {cost: ratio * bound}), (ALONE, {}))
+        for name, value in ((BOTH, ratio * bound), (ALONE, 0.5))
     ]
-    head = ["scene", "set", "instance", "method", "law", "samples", *COSTS]
-    result = Result(pd.DataFrame(rows, columns=head), "time")
+    result = made_up.result(cells, cost, "A")
     assert result.verdicts(bounds.claims(result))[text] == {"A": said}
 
 
@@ -69,8 +68,3 @@ def test_a_price_trades_time_for_samples():
     priced = rows[rows["method"].str.startswith("price ")]
     for cost, sign in (("time", 1), ("samples_assigned", -1), ("uplinks", 1)):
         assert (sign * np.diff(priced[cost]) >= 0).all()
-
-
-def test_unknown_laws_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="laws must be among"):
-        bounds.study_of(Settings(output=tmp_path, laws=("normal",)))

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 from asyncjax import study
@@ -13,6 +12,7 @@ from experiments.stragglers import times
 from experiments.stragglers.methods import ALONE, BOTH, PAIR, main_methods
 from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings
 from experiments.stragglers.training import compared
+from tests.experiments import made_up
 from tests.experiments.asynchronous.test_recorded_times import write_recording
 
 
@@ -20,17 +20,9 @@ from tests.experiments.asynchronous.test_recorded_times import write_recording
 def settings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straggler_times")
     means = np.linspace(400, 440, N_WORKERS)
-    return Settings(
-        output=folder,
-        even=(str(write_recording(folder / "one.csv", means)),),
-        uneven=("job_4",),
-        instances=3,
-        tuning_instances=2,
-        trials=5,
-        rounds=(1, 1),
-        lengths=(250,),
-        loads=(1, 56),
-    )
+    jobs = {"even": (write_recording(folder / "one.csv", means),), "uneven": ("job_4",)}
+    counts = {"instances": 3, "tuning_instances": 2, "trials": 5, "rounds": (1, 1)}
+    return Settings(folder, lengths=(250,), loads=(1, 56), **jobs, **counts)
 
 
 @pytest.mark.parametrize(
@@ -43,15 +35,12 @@ def settings(tmp_path_factory):
 )
 def test_verdicts_flip_with_times(pairs, alone, said):
     """The pair and k alone take so many times the time of k and load."""
-    rows = [
-        (f"recording {scene}", letter, instance, name, factor * spread, 600.0)
+    cells = [
+        ({"scene": f"recording {scene}", "method": name}, factor * np.linspace(0.9, 1.2, 4))
         for scene, (pair, single) in enumerate(zip(pairs, alone, strict=True))
         for name, factor in {BOTH: 1.0, PAIR: pair, ALONE: single}.items()
-        for letter in "AB"
-        for instance, spread in enumerate((0.9, 1.0, 1.1, 1.2))
     ]
-    head = ["scene", "set", "instance", "method", "time", "horizon"]
-    result = Result(pd.DataFrame(rows, columns=head), "time")
+    result = made_up.result(cells, "time")
     found = result.verdicts(times.claims(result))
     assert (found[FASTER]["A"], found[FASTER_THAN_ALONE]["B"]) == said
 
@@ -59,13 +48,12 @@ def test_verdicts_flip_with_times(pairs, alone, said):
 @pytest.mark.slow
 def test_scenes_are_planned_on_one_half_and_run_on_the_other(settings):
     scenes = times.scenes(settings)
-    even = ["one", "one with links", "one, half x4, links"]
-    assert list(scenes) == [*even, "job_4", "job_4 with links"]
-    pairs = {name: scenes[name].responses(Seeds(0, SET_A, 0)) for name in even}
-    for known, met in pairs.values():
+    assert list(scenes)[3:] == ["job_4", "job_4 with links"]
+    pairs = [one.responses(Seeds(0, SET_A, 0)) for one in list(scenes.values())[:3]]
+    for known, met in pairs:
         assert known.n_workers == met.n_workers == N_WORKERS
         assert float(known.compute.mean.mean()) < float(met.compute.mean.mean())
-    slowed = np.sort(np.asarray(pairs[even[2]][1].compute.mean).ravel())
+    slowed = np.sort(np.asarray(pairs[2][1].compute.mean).ravel())  # half x4, links
     assert slowed[N_WORKERS // 2] > 3.5 * slowed[N_WORKERS // 2 - 1]
 
 

@@ -8,18 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import orders
-from asyncjax.orders.kernels import gram_signs
 from tests.oracles import orders as oracle
 from tests.orders.shared import all_orders, from_identity, gaussian
-
-
-def test_signs_by_hand():
-    vectors = np.array([[3.0], [1.0], [-2.0], [2.0], [0.0]])
-    for block in (1, 2, 5, 9):
-        signs, running_sum = orders.balance_signs(vectors, np.zeros(1), block=block)
-        assert signs.tolist() == [1, -1, 1, 1, 1]
-        assert signs.dtype == jnp.int8
-        assert running_sum.tolist() == [2.0]
 
 
 @pytest.mark.parametrize("block", [1, 3, 8, 64])
@@ -77,14 +67,6 @@ def test_bfloat16_sums_do_not_stall():
     assert float(running_sum[0]) == oracle.balance(np.asarray(vectors, np.float64))[1][0]
 
 
-@pytest.mark.parametrize("factor", [-1.0, 8.0, 2.0**-20])
-def test_signs_do_not_see_a_common_factor(factor):
-    vectors = gaussian(50, 7, seed=1)
-    signs, _ = orders.balance_signs(vectors, np.zeros(7))
-    scaled, _ = orders.balance_signs(factor * vectors, np.zeros(7))
-    np.testing.assert_array_equal(scaled, signs)
-
-
 @pytest.mark.slow
 def test_pairs_do_not_see_a_common_vector_and_grab_does():
     vectors = np.round(8 * gaussian(12, 5, seed=3)) / 8  # exact sums
@@ -96,22 +78,6 @@ def test_pairs_do_not_see_a_common_vector_and_grab_does():
     )
     made = all_orders(grab, from_identity(grab), moved, 1)
     assert (made != all_orders(grab, from_identity(grab), vectors, 1)).any()
-
-
-def test_identical_vectors_go_forward_and_backward():
-    order = orders.pair_balanced(7, 2)
-    made = all_orders(order, from_identity(order), np.ones((7, 2), np.float32), 1)
-    assert made[1].tolist() == [0, 2, 4, 6, 5, 3, 1]
-
-
-def test_grab_with_a_true_mean_is_centre_balance_reorder():
-    vectors = gaussian(12, 5, seed=3)
-    order = orders.grab(12, 5)
-    state = from_identity(order)._replace(mean_gradient=jnp.asarray(vectors.mean(axis=0)))
-    signs, _ = orders.balance_signs(vectors - vectors.mean(axis=0), np.zeros(5))
-    np.testing.assert_array_equal(
-        all_orders(order, state, vectors, 1)[1], orders.reorder(np.arange(12), signs)
-    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -160,18 +126,3 @@ def test_kernels_work_under_vmap():
     for j in range(3):
         expected, _ = oracle.balance(vectors[j])
         assert made[j].tolist() == oracle.reorder(range(20), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 5, 16, 130])
-def test_a_gram_matrix_decides_as_the_vectors_do(count):
-    vectors, start = gaussian(count, 24, seed=count), gaussian(24, seed=1)
-    gram, inner = jnp.asarray(vectors @ vectors.T), jnp.asarray(vectors @ start)
-    wanted, _ = orders.balance_signs(vectors, start)
-    np.testing.assert_array_equal(gram_signs(gram, inner), wanted)
-    assert gram_signs(gram, inner).dtype == jnp.int8
-
-
-def test_ties_of_a_gram_matrix_give_plus():
-    assert gram_signs(jnp.zeros((3, 3)), jnp.zeros(3)).tolist() == [1, 1, 1]
-    assert gram_signs(jnp.zeros((0, 0)), jnp.zeros(0)).shape == (0,)

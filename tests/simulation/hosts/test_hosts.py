@@ -276,16 +276,6 @@ def test_all_hear_of_a_silent_process_after_half_a_minute(made):
             watches[own].check("run/1")
 
 
-def test_a_silent_first_process_is_lost_to_the_others(made):
-    store, clock, watches = made
-    watches[0].turn(store)
-    watches[1].turn(store)
-    clock[0] += 31
-    watches[1].turn(store)
-    with pytest.raises(RuntimeError, match="process 0 is lost"):
-        watches[1].check("run/1")
-
-
 def test_a_process_that_was_never_heard_may_still_come(made):
     store, clock, watches = made
     watches[0].turn(store)
@@ -316,19 +306,6 @@ def test_all_hear_what_the_first_tells_returns_and_raises(made):
     for peers in (first, second):
         with pytest.raises(OSError, match="No space left on device"):
             peers.done_once("saved 0", full)
-
-
-def test_a_difference_is_a_sentence_that_names_process_and_part(made):
-    store = made[0]
-    own, other = ({"keys": key, "the traces": "one"} for key in "ab")
-    store.words["run/1/mark/1"] = json.dumps(other)
-    words = r"^process 1 of 2 differs from process 0 in keys: every process must make the same call"
-    for at, digests in ((0, own), (1, other)):
-        store.words.pop(f"run/1/mark/{at}", None)
-        if at == 0:
-            store.words["run/1/mark/1"] = json.dumps(other)
-        with pytest.raises(ValueError, match=words):
-            Peers((0, 1), at, "run/1").agree(digests)
 
 
 def test_alone_nothing_is_told_gathered_or_copied():

@@ -130,16 +130,8 @@ def limited():
     problem, (sizes, keys) = network(N, 96), grid(8, 8)
 
     def sweep(limit, mesh):
-        trace = trace_of(N, 30)
-        return simulation.sweep(
-            problem,
-            trace,
-            optax.sgd,
-            sizes,
-            keys=keys,
-            execution=simulation.Execution(memory_limit=limit),
-            mesh=mesh,
-        )
+        how = {"execution": simulation.Execution(memory_limit=limit), "mesh": mesh}
+        return simulation.sweep(problem, trace_of(N, 30), optax.sgd, sizes, keys=keys, **how)
 
     told_of_one = told(sweep, 2**20, None)
     runs = [told(sweep, limit, MESH) for limit in (2**20, 2**23)]

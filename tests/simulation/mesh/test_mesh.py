@@ -19,22 +19,20 @@ class TestSweep:
         assert len(facts) == 7
         assert all(facts.values()), facts
 
-    def test_nothing_travels(self, fact_of):
+    def test_nothing_travels_between_even_parts(self, fact_of):
         facts = fact_of("sweeps", "network")
         assert facts["loops"] > 0
         assert facts["collectives"] == []
+        assert facts["runs of each device"] == [8] * 8
 
-    def test_runs_are_split_evenly(self, fact_of):
-        assert fact_of("sweeps", "network")["runs of each device"] == [8] * 8
+    def test_a_network_is_equal_to_rounding_and_its_parts_are_sweeps_of_their_own(self, fact_of):
+        """A product over fewer runs may be summed in another order by the compiler.
 
-    def test_a_network_is_equal_to_rounding(self, fact_of):
-        """A product over fewer runs may be summed in another order by the compiler."""
-        assert fact_of("sweeps", "network")["apart"] <= 2e-6
-
-    def test_a_network_has_the_bits_of_as_many_runs_on_one_device(self, fact_of):
-        """What each device has is, bit for bit, a sweep over those seeds and step sizes alone."""
-        alike = fact_of("sweeps", "network")["parts have the bits of sweeps of their own"]
-        assert alike == [True] * 8
+        What each device has is, bit for bit, a sweep over those seeds and step sizes alone.
+        """
+        facts = fact_of("sweeps", "network")
+        assert facts["apart"] <= 2e-6
+        assert facts["parts have the bits of sweeps of their own"] == [True] * 8
 
     def test_what_does_not_divide_is_padded_and_dropped(self, fact_of):
         for name, (shape, apart) in fact_of("sweeps", "uneven").items():
@@ -67,13 +65,9 @@ WAYS = ["lanes", "whole models", "split models"]
 class TestReplay:
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("kind", KINDS)
-    def test_it_is_the_replay_of_one_device(self, fact_of, kind, way):
-        assert fact_of("replays", f"{kind}, {way}, 32 bits") <= 1e-6
-
-    @pytest.mark.parametrize("way", WAYS)
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_in_double_precision_it_is_that_to_1e_12(self, fact_of, kind, way):
-        assert fact_of("replays", f"{kind}, {way}, 64 bits") <= 1e-12
+    @pytest.mark.parametrize(("bits", "tolerance"), [(32, 1e-6), (64, 1e-12)])
+    def test_it_is_the_replay_of_one_device(self, fact_of, kind, way, bits, tolerance):
+        assert fact_of("replays", f"{kind}, {way}, {bits} bits") <= tolerance
 
     def test_gradients_are_gathered_once_a_wave(self, fact_of):
         facts = fact_of("replays", "lanes")
@@ -81,12 +75,10 @@ class TestReplay:
 
     def test_every_buffer_is_split_and_its_rows_are_not(self, fact_of):
         """Params, versions, directions, records, moments; only the last bias, of 10, is whole."""
-        parts = fact_of("replays", "buffers")["parts"]
-        assert [part for _, part in parts] == [8.0, 8.0, 1.0, 8.0] * 5, parts
-
-    def test_the_largest_array_of_a_device_is_an_eighth_of_the_buffer(self, fact_of):
         facts = fact_of("replays", "buffers")
-        assert facts["largest array"] == max(entries(shape) for shape, _ in facts["parts"]) / 8
+        parts = facts["parts"]
+        assert [part for _, part in parts] == [8.0, 8.0, 1.0, 8.0] * 5, parts
+        assert facts["largest array"] == max(entries(shape) for shape, _ in parts) / 8
 
     def test_no_buffer_is_gathered(self, fact_of):
         """What is put together in a wave is less than the smallest split buffer is in all.

@@ -157,33 +157,3 @@ def test_no_slot_is_shared_by_intervals_that_meet():
 def test_thirds_are_exact():
     weights = exact_weights(np.array([1, 1 / 3, 0.7, 0, 1 / 7000], np.float32))
     assert weights.tolist() == [1.0, 1 / 3, float(np.float32(0.7)), 0.0, 1 / 7000]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"width": 0}, "width must be an integer of at least 1, got 0"),
-        ({"record_every": -1}, "record_every must be an integer of at least 1"),
-    ],
-)
-def test_bad_arguments(change, message):
-    with pytest.raises(ValueError, match=message):
-        simulation.plan(trace_of("pure"), **change)
-
-
-def test_a_trace_that_reads_the_future_is_refused():
-    trace = trace_of("pure")
-    with pytest.raises(ValueError, match="reads the future"):
-        simulation.plan(trace._replace(read_version=trace.read_version + 1))
-
-
-def test_a_trace_without_updates_is_refused():
-    trace = trace_of("pure")
-    idle = trace._replace(
-        steps=np.zeros(60, bool),
-        version=np.zeros(60, np.int32),
-        read_version=np.zeros(60, np.int32),
-        open_jobs=None,
-    )
-    with pytest.raises(ValueError, match="makes no update"):
-        simulation.plan(idle)

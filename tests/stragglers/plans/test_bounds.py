@@ -7,12 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.stragglers import (
-    ErrorBound,
-    error_floor,
-    finite_population_floor,
-    quadratic_floor,
-)
+from asyncjax.stragglers import ErrorBound, error_floor, finite_population_floor, quadratic_floor
 from tests.oracles import stragglers as oracle
 
 CONSTANTS = {

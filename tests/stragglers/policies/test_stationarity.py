@@ -1,4 +1,4 @@
-"""The sign test and the distance test: golden run, slow twins, what they say of a real descent."""
+"""The sign test and the distance test: golden run, slow twins, a load that is traced."""
 
 import math
 
@@ -69,66 +69,6 @@ def test_the_distance_test_reads_off_the_exponent_of_growth():
         assert (int(np.argmax(stage)) if stage.any() else None) == switch
     for nothing in (np.zeros(N_UPDATES), np.full(N_UPDATES, np.nan), np.full(N_UPDATES, np.inf)):
         assert not chosen(policy, N_UPDATES, distance=nothing).stage.any()
-
-
-def test_nothing_stalls_with_patience():
-    never = {
-        sign_test: {"threshold": 10**6, "burn_in": 0},
-        distance_test: {"burn_in": 10**6},
-    }
-    for test, arguments in never.items():
-        stage = chosen(test([1, 2, 4], **arguments, patience=20), N_UPDATES).stage
-        np.testing.assert_array_equal(np.flatnonzero(np.diff(stage)) + 1, [20, 40])
-        assert not chosen(test([1, 2, 4], **arguments), N_UPDATES).stage.any()
-
-
-def noisy_descent(step_size, n_updates, seed=0, dim=20):
-    """Agreements and distances of SGD on |w|^2 / 2 from far away."""
-    rng = np.random.default_rng(seed)
-    w, start, last = np.full(dim, 10.0), np.full(dim, 10.0), None
-    agreements, distances = [np.nan], [0.0]
-    for _ in range(n_updates - 1):
-        gradient = w + rng.normal(0, 3.0, dim)
-        w = w - step_size * gradient
-        agreements.append(np.nan if last is None else gradient @ last)
-        distances.append(((w - start) ** 2).sum())
-        last = gradient
-    return {"agreement": np.array(agreements), "distance": np.array(distances)}
-
-
-def test_the_distance_test_waits_for_the_noise_and_then_switches():
-    step_size = 0.02  # the bias has fallen to 1 % of the start after 230 updates
-    run = noisy_descent(step_size, 1000)
-    stage = np.asarray(chosen(distance_test([1, 2], burn_in=10), 1000, **run).stage)
-    assert 60 < np.argmax(stage) < 400
-
-
-def test_the_sign_test_fires_where_gradients_turn_against_each_other():
-    sign = sign_test([1, 2], threshold=10, burn_in=10)
-    far = noisy_descent(0.02, N_UPDATES)["agreement"]
-    assert not chosen(sign, N_UPDATES, agreement=far).stage.any()
-    near = noisy_descent(0.5, 1000)["agreement"]
-    assert 15 < np.argmax(chosen(sign, 1000, agreement=near).stage) < 400
-
-
-def test_parameters_may_be_traced_and_mapped():
-    agreements = np.where(np.arange(N_UPDATES) % 8 == 7, 1.0, -1.0)
-    observations = seen(N_UPDATES, agreement=agreements, distance=np.ones(N_UPDATES))
-
-    @jax.jit
-    def switches(burn_in):
-        signs = sign_test(jnp.array([1, 2]), threshold=0, burn_in=burn_in)
-        distances = distance_test(jnp.array([1, 2]), burn_in=burn_in)
-        stages = [follow(policy, observations)[1].stage for policy in (signs, distances)]
-        return jnp.stack([jnp.argmax(stage > 0) for stage in stages])
-
-    found = jax.vmap(switches)(jnp.array([0, 9, 30]))
-    np.testing.assert_array_equal(found[:, 0], [1, 10, 31])
-    np.testing.assert_array_equal(found[:, 1], [2, 12, 41])
-    before = follow._cache_size()
-    for threshold in (0, 5):
-        follow(sign_test([1, 2], threshold=threshold, burn_in=3), observations)
-    assert follow._cache_size() <= before + 1
 
 
 def test_a_traced_load_needs_a_capacity():

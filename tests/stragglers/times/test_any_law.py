@@ -107,9 +107,6 @@ def test_any_clock_can_be_sampled_and_planned():
     np.testing.assert_allclose(expected_completion(rounds, [1, 2, 3]), drawn, rtol=1e-5)
     bound = ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
     assert plan(rounds, bound, load=[1.0, 4.0], target=0.5).reachable
-    chain = clocks.markov([1.0], [4.0], 0.1, 0.2)
-    one = sampled(chain, KEY, 500)
-    np.testing.assert_allclose(expected_completion(one, 1), chain.mean[0], rtol=0.25)
     constant = response(
         compute=clocks.constant(2.0),
         communicate=clocks.exponential(0.1),

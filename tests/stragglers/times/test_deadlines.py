@@ -12,12 +12,7 @@ import pytest
 from scipy import integrate, special, stats
 
 from asyncjax import clocks
-from asyncjax.stragglers import (
-    coded_completion,
-    deadline_completion,
-    expected_completion,
-    response,
-)
+from asyncjax.stragglers import coded_completion, deadline_completion, expected_completion, response
 from tests.oracles import stragglers as oracle
 
 EXP = clocks.exponential

@@ -1,31 +1,40 @@
-"""PD-ORS: online scheduling by prices that rise with the load.
+"""Schedulers that decide about a job when it arrives, by prices that rise with the load.
 
-When job i arrives, with prices p from the load so far:
+A rule is a function `(prices, room, job) -> allocation`: from the prices at the load so far and
+what is free, both [T, H, R], to what the job gets, at once and for good.
+
+*PD-ORS.* When job i arrives, with prices p from the load so far:
 
     cost[t, q] = the cheaper of q/Q of the job in slot t spread over machines, and on one machine
     best[t, q] = min over j of cost[t, j] + best[t - 1, q - j]
     payoff(t)  = u_i(t - a_i) - best[t, Q]
 
-It is admitted if the largest payoff is positive, with whole units, at once and for good. After Yu,
-Liu, Wu, Ji and Bentley (2021), "Toward efficient online scheduling for distributed machine learning
-systems".
-
-Note:
-    Deviations from the paper: the search runs on the costs of the relaxed problem, and only the
-    slots that are chosen are rounded, by default deterministically (`rounding`); the relaxed
-    problem is over the hulls of whole points (`pieces`); three best end slots are tried; prices
-    start at 1e-24 at least. The paper lets a job complete in the last slot in which it has workers.
-    Whole units may be done before the last slot of the search; units after that are never taken,
-    so that its payoff, the prices that later jobs see and their room are those of what is needed.
+It is admitted if the largest payoff is positive, with whole units. After Yu, Liu, Wu, Ji and
+Bentley (2021), "Toward efficient online scheduling for distributed machine learning systems".
 
 The price L of an idle resource decides, in effect, who is admitted: too low, and early jobs of
 little worth fill the machines; too high, and nobody enters. The bound from theory is set by the
 single most hopeless job, and is far below the best. `choose_floor` learns one from the past.
+
+*OASiS.* Prices as in PD-ORS, but servers stand on the first `floor(split H)` machines only and
+workers only on the others, so every job runs at the rate across machines. For W workers the
+machines are filled in order of their price with whole units. After Bao, Peng, Wu and Li, "Online
+job scheduling in distributed machine learning clusters" (INFOCOM 2018); a reconstruction of our
+own.
+
+Note:
+    Deviations from the paper of PD-ORS: the search runs on the costs of the relaxed problem, and
+    only the slots that are chosen are rounded, by default deterministically (`rounding`); the
+    relaxed problem is over the hulls of whole points (`pieces`); three best end slots are tried;
+    prices start at 1e-24 at least. The paper lets a job complete in the last slot in which it has
+    workers. Whole units may be done before the last slot of the search; units after that are never
+    taken, so that its payoff, the prices that later jobs see and their room are those of what is
+    needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,27 +44,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from asyncjax.checks import flag, instance, one_key, real, shown, whole, within
-from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, host_floats, job_utility
-from asyncjax.cluster.outcomes import total_utility
-from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
-from asyncjax.cluster.schedulers.arrival_rules import (
-    Allocation,
-    payoffs,
-    play_arrivals,
-    schedule_of,
-    until_done,
-)
-from asyncjax.cluster.slot_tables import (
-    Fractions,
-    RoundedSlot,
-    SlotTable,
-    round_randomly,
-    round_slot,
-    slot_table,
-    spread_units,
-    walk_back,
-)
+from asyncjax.checks import real, whole, within
+from asyncjax.cluster import slot_tables
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, job_utility
+from asyncjax.cluster.outcomes import ROUNDING, total_utility
+from asyncjax.cluster.resource_prices import Episode, JobRow, prepare, price
+from asyncjax.cluster.slot_solver import room_slack, take_cheapest, units_that_fit
 
 _CANDIDATES = 3  # end slots that are tried
 # Of a hull: up to so many points, machines with room for more workers than a batch are not cut;
@@ -65,6 +59,73 @@ _MOST_DRAWS = 10_000
 _MOST_REPLAYS = 100_000
 _TOGETHER = 64  # episodes in one vmap; their tables are held at once
 _HALF_DECADES = np.arange(-14, -3) / 2  # of the default floors, relative to the highest price
+
+
+class Allocation(NamedTuple):
+    """What a rule gives one job; with a leading axis N, all jobs."""
+
+    workers: Array  # int32[T, H], workers in each slot on each machine
+    servers: Array  # int32[T, H], servers
+    admitted: Array  # bool, whether it is let in
+    payoff: Array  # float, utility at the last used slot less the cost of the units; 0 if rejected
+    overflow: Array  # bool, whether a static shape was too small for an exact answer
+
+
+ArrivalRule = Callable[[Array, Array, JobRow], Allocation]
+
+
+def play_arrivals(rule: ArrivalRule, episode: Episode, n_slots: int) -> Allocation:
+    """Plays a rule over the jobs of an episode; pure, for `jit` with `n_slots` static and `vmap`.
+
+    Returns allocations with a leading axis N.
+    """
+    jobs = jax.tree.map(jnp.asarray, episode.jobs)
+    capacity = jnp.asarray(episode.capacity)
+
+    def step(load: Array, job: JobRow) -> tuple[Array, Allocation]:
+        prices = price(load, capacity, episode.low, episode.high)
+        found = rule(prices, jnp.maximum(capacity - load, 0), job)
+        workers, servers = (x.astype(load.dtype)[..., None] for x in found[:2])
+        return load + (workers * job.worker + servers * job.server), found
+
+    load = jnp.zeros((n_slots, *capacity.shape), capacity.dtype)
+    return jax.lax.scan(step, load, jobs)[1]
+
+
+def payoffs(cost: Array, job: JobRow) -> tuple[Array, Array]:
+    """Finds the payoff of ending a job in each slot, float[T], and the choices that lead there.
+
+    `cost` float[T, Q], of every amount in every slot; the choices are those of `cheapest_by_slot`.
+    """
+    nothing = jnp.zeros((len(cost), 1), cost.dtype)
+    best, choice = slot_tables.cheapest_by_slot(jnp.concatenate([nothing, cost], axis=1))
+    slots = jnp.arange(len(cost))
+    worth = job_utility(job.utility, slots - job.arrival)
+    return jnp.where(slots >= job.arrival, worth - best[:, -1], -jnp.inf), choice
+
+
+def until_done(workers: Array, servers: Array, job: JobRow) -> tuple[Array, Array]:
+    """Takes away the units after the slot in which a job has really trained all its samples.
+
+    Whole units train more than the parts they were counted for, and more inside one machine than
+    across, so a job may be done before the last slot that a search gave it. `workers`, `servers`
+    int[T, H]; returns the same. Rounding errors never make it take what is still needed.
+    """
+    dtype = job.pace.dtype
+    total, helpers = workers.sum(-1).astype(dtype), servers.sum(-1).astype(dtype)
+    inside = ((workers + servers) > 0).sum(-1) <= 1
+    compute, across, within = job.pace
+    exchange = total / jnp.maximum(helpers, 1) * jnp.where(inside, within, across)
+    share = jnp.where((total > 0) & (helpers > 0), total / (compute + exchange), 0)
+    errors = (len(total) + 8) * float(jnp.finfo(dtype).eps)  # of the sum, relative, at the most
+    before = jnp.cumsum(jnp.concatenate([jnp.zeros(1, dtype), share[:-1]]))
+    needed = (before < (1 - ROUNDING) * (1 + errors))[:, None]
+    return jnp.where(needed, workers, 0), jnp.where(needed, servers, 0)
+
+
+def schedule_of(allocation: Allocation) -> Schedule:
+    """Brings the allocations of one episode, with their leading axis N, to the host."""
+    return Schedule(*(np.asarray(field) for field in allocation[:4]))
 
 
 class PdOrsSettings(NamedTuple):
@@ -145,15 +206,13 @@ def pd_ors(
     """
     if whole("draws", draws, 0, _MOST_DRAWS) and key is None:
         raise ValueError(f"key must be given if draws is positive, got draws={draws} and no key")
-    if key is not None:
-        one_key("key", key)
     scale = real("scale", scale, above=0)
     episode = prepare(
         jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high, servers=servers
     )
     settings = pd_ors_settings(
         jobs, machines, n_slots=n_slots, hull=hull, inside=inside, across=across, draws=draws
-    )._replace(choices=episode.jobs.crew.workers_across.shape[1] // parts)
+    )._replace(choices=np.size(servers))
     found = pd_ors_program(episode, settings, key=key, scale=scale)
     if np.asarray(found.overflow).any():
         settings = settings._replace(pieces=settings.hull_points)
@@ -169,7 +228,6 @@ def choose_floor(
     parts: int = 20,
     hull: bool = True,
     inside: bool = True,
-    together: int | None = None,
     servers: Data = (1.0,),
 ) -> FloorChoice:
     """Replays past workloads under many price floors and chooses the best.
@@ -181,7 +239,6 @@ def choose_floor(
         n_slots: T.
         lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
         parts, hull, inside: As in `pd_ors`.
-        together: Episodes in one `vmap`; None for at most 64.
         servers: As in `pd_ors`.
 
     Returns:
@@ -194,20 +251,12 @@ def choose_floor(
         >>> choice.utilities.shape, bool(choice.low < 100)
         ((3, 2), True)
     """
-    instance("past", past, Sequence, "a sequence of pairs (jobs, machines)")
-    for one in past:
-        if not isinstance(one, tuple | list) or len(one) != 2:
-            raise TypeError(
-                f"past must be a sequence of pairs (jobs, machines), got {shown(one)} in it"
-            )
     if not past:
         raise ValueError("past must hold at least one workload, got none")
     episodes = [prepare(*one, n_slots=n_slots, parts=parts, servers=servers) for one in past]
     if lows is None:
         lows = max(float(one.high.max()) for one in episodes) * 10.0**_HALF_DECADES
-    floors = within("lows", host_floats("lows", lows), above=0)
-    if floors.ndim != 1 or floors.size == 0:
-        raise ValueError(f"lows must be positive numbers, at least one, got {shown(lows)}")
+    floors = within("lows", np.ravel(np.asarray(lows, np.float64)), above=0)
     if floors.size * len(past) >= _MOST_REPLAYS:
         raise ValueError(
             f"lows must make fewer than {_MOST_REPLAYS} replays of {len(past)} workloads, got"
@@ -215,13 +264,11 @@ def choose_floor(
         )
     every = [pd_ors_settings(*one, n_slots=n_slots, hull=hull, inside=inside) for one in past]
     settings = max(every, key=lambda one: one.hull_points)  # serves all
-    columns = episodes[0].jobs.crew.workers_across.shape[1]
-    settings = settings._replace(choices=columns // parts)
+    settings = settings._replace(choices=np.size(servers))
     grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]
-    width = min(_TOGETHER, len(grid)) if together is None else whole("together", together)
-    found = _study(grid, settings, width)
+    found = _study(grid, settings)
     if any(np.asarray(one.overflow).any() for one in found):
-        found = _study(grid, settings._replace(pieces=settings.hull_points), width)
+        found = _study(grid, settings._replace(pieces=settings.hull_points))
     earned = [
         total_utility(schedule_of(one), past[index % len(past)][0])
         for index, one in enumerate(found)
@@ -247,16 +294,11 @@ def pd_ors_settings(
     are to be stacked, those with the smallest demands. `hull_points` is 8, 16, 32, ..., so that few
     programs are compiled.
     """
-    hull, inside, across = flag("hull", hull), flag("inside", inside), flag("across", across)
-    draws = whole("draws", draws, 0, _MOST_DRAWS)
     if not (inside or across):
         raise ValueError("inside or across must be True, got False for both: nothing could run")
     points = 0
     if hull:
-        worker, capacity = (
-            host_floats("worker", jobs.worker)[:, None],
-            np.asarray(machines.capacity),
-        )
+        worker, capacity = np.asarray(jobs.worker)[:, None], np.asarray(machines.capacity)
         fit = np.where(worker > 0, capacity / np.where(worker > 0, worker, 1.0), np.inf)
         most = min(fit.min(-1).max(), max(_FEW_POINTS, np.max(jobs.batch)))  # more are never needed
         points = 8
@@ -315,7 +357,7 @@ def _decide(
 ) -> Allocation:
     """Finds the best whole units for one job and admits it if they pay."""
     ways = {"inside": settings.inside, "across": settings.across, "pieces": settings.pieces}
-    table = slot_table(prices, room, job, hull_points=settings.hull_points, **ways)
+    table = slot_tables.slot_table(prices, room, job, hull_points=settings.hull_points, **ways)
     by_servers = table.cost.reshape(settings.n_slots, settings.choices, -1)
     gains, choice = payoffs(by_servers.min(1), job)
     cheapest = by_servers.argmin(1)  # [T, Q], which number of servers; the first on ties
@@ -329,7 +371,7 @@ def _decide(
     def attempt(state: tuple[Array, Allocation]) -> tuple[Array, Allocation]:
         tried, _ = state
         own = None if key is None else jax.random.fold_in(key, tried)
-        amounts = walk_back(choice, ends[tried])
+        amounts = slot_tables.walk_back(choice, ends[tried])
         part = jnp.maximum(amounts - 1, 0)
         column = cheapest[jnp.arange(settings.n_slots), part] * cheapest.shape[1] + part
         plan = _whole_units(amounts > 0, column, table, prices, room, job, settings, own, scale)
@@ -348,7 +390,7 @@ def _decide(
 def _whole_units(
     used: Array,
     column: Array,
-    table: SlotTable,
+    table: slot_tables.SlotTable,
     prices: Array,
     room: Array,
     job: JobRow,
@@ -367,21 +409,21 @@ def _whole_units(
     wanted = jnp.where(spread, job.crew.workers_across[column], 0)
     needed = jnp.where(spread, job.crew.servers_across[column], 0)
     if settings.across:
-        units = spread_units(table, prices, job, column)[1:]
+        units = slot_tables.spread_units(table, prices, job, column)[1:]
         some, few = (jnp.where(spread[:, None], own, 0) for own in units)
     else:
         some = few = jnp.zeros(room.shape[:2], room.dtype)
 
-    def rounded(slot: Array, shares: Fractions) -> RoundedSlot:
+    def rounded(slot: Array, shares: slot_tables.Fractions) -> slot_tables.RoundedSlot:
         if not settings.draws or key is None:
-            return round_slot(*shares)
+            return slot_tables.round_slot(*shares)
         own = jax.random.fold_in(key, slot)
-        return round_randomly(
+        return slot_tables.round_randomly(
             own, shares, ratio=job.ratio, batch=job.batch, draws=settings.draws, scale=scale
         )
 
-    shares = Fractions(some, few, prices, room, job.worker, job.server, wanted, needed)
-    by_slot = Fractions._make((0, 0, 0, 0, None, None, 0, 0))
+    shares = slot_tables.Fractions(some, few, prices, room, job.worker, job.server, wanted, needed)
+    by_slot = slot_tables.Fractions._make((0, 0, 0, 0, None, None, 0, 0))
     found = jax.vmap(rounded, in_axes=(0, by_slot))(slots, shares)
     here = jnp.arange(room.shape[1]) == table.machine[slots, column][:, None]
     here &= together[:, None]
@@ -395,11 +437,9 @@ def _whole_units(
     return Allocation(workers, servers, placed & (payoff > 0), payoff, table.overflow)
 
 
-def _study(grid: list[Episode], settings: PdOrsSettings, width: int) -> list[Allocation]:
-    """Plays episodes, so many at once."""
-    if width == 1:
-        return [pd_ors_program(one, settings, key=None, scale=1.0) for one in grid]
-    found = []
+def _study(grid: list[Episode], settings: PdOrsSettings) -> list[Allocation]:
+    """Plays episodes, many at once."""
+    found, width = [], min(_TOGETHER, len(grid))
     for first in range(0, len(grid), width):
         some = grid[first : first + width]
         some += some[-1:] * (width - len(some))  # one shape, one program
@@ -413,3 +453,101 @@ def _study(grid: list[Episode], settings: PdOrsSettings, width: int) -> list[All
 def _together(episodes: Episode, settings: PdOrsSettings) -> Allocation:
     """Plays episodes with a leading axis in one program."""
     return jax.vmap(partial(pd_ors_episode, settings=settings))(episodes)
+
+
+def oasis(
+    jobs: Jobs,
+    machines: Machines,
+    *,
+    n_slots: int,
+    parts: int = 20,
+    low: float | None = None,
+    high: Data | None = None,
+    split: float = 0.5,
+) -> Schedule:
+    """Schedules jobs as they arrive by prices, with servers and workers on different machines.
+
+    Formula: admit job i if `max over t of u_i(t - a_i) - best[t, Q]` is positive.
+
+    Args:
+        jobs: The jobs.
+        machines: The machines; with one alone nothing can run.
+        n_slots, parts, low, high: As in `pd_ors`.
+        split: Share of the machines that hold servers, in [0, 1]; the others hold workers.
+
+    Returns:
+        The schedule; `admitted` are the jobs that got units, `payoff` is 0.
+
+    Note:
+        As `pd_ors` it chooses the workers of each slot by utility and prices, and ignores what jobs
+        ask for (`jobs.asked`) by design. How many machines there are of either kind is a given of
+        its model, not a choice of the rule; that half of them hold servers is ours. Jobs need far
+        fewer servers than workers where one serves several, so a smaller `split` earns more there.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(2)
+        >>> schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
+        >>> round(cluster.total_utility(schedule, jobs), 3)
+        12.153
+
+    Reference:
+        Bao et al., INFOCOM 2018, arXiv 1801.00936.
+    """
+    episode = prepare(jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high)
+    hosts = np.int32(real("split", split, least=0, most=1) * len(episode.capacity) + 1e-9)
+    found = schedule_of(oasis_program(episode, n_slots=n_slots, hosts=hosts))
+    return found._replace(payoff=np.zeros_like(found.payoff))
+
+
+def oasis_episode(
+    episode: Episode, *, n_slots: int, hosts: Array | np.int32 | None = None
+) -> Allocation:
+    """Plays OASiS; pure, for `jit` with `n_slots` static and for `vmap`.
+
+    `hosts` is how many machines hold servers, the first; None for half of them. Returns allocations
+    with a leading axis N.
+    """
+    hosting = len(episode.capacity) // 2 if hosts is None else hosts
+    return play_arrivals(partial(_apart, hosts=hosting), episode, n_slots)
+
+
+oasis_program = jax.jit(oasis_episode, static_argnames=("n_slots",))  # once for a shape
+
+
+def _apart(prices: Array, room: Array, job: JobRow, hosts: Array | np.int32 | int) -> Allocation:
+    """Admits a job at its best end slot, if that pays."""
+    n_slots, n_machines, _ = room.shape
+    holds_servers = jnp.arange(n_machines) < hosts
+    workers, servers = (jnp.asarray(x) for x in job.crew[:2])
+    cost, some = _cheapest(prices, room, job.worker, ~holds_servers, workers)
+    cost_of_servers, few = _cheapest(prices, room, job.server, holds_servers, servers)
+    slots = jnp.arange(n_slots)
+    runs = (workers <= job.batch) & (slots >= job.arrival)[:, None]
+    gains, choice = payoffs(jnp.where(runs, cost + cost_of_servers, jnp.inf), job)
+    end = jnp.argmax(gains)
+    amounts = jnp.where(gains[end] > 0, slot_tables.walk_back(choice, end), 0)
+    used, column = (amounts > 0)[:, None], jnp.maximum(amounts - 1, 0)
+    crew, aides = (jnp.where(used, own[slots, column], 0).astype(jnp.int32) for own in (some, few))
+    needed, helpers = until_done(crew, aides, job)
+    return Allocation(
+        workers=needed,
+        servers=helpers,
+        admitted=gains[end] > 0,
+        payoff=jnp.maximum(gains[end], 0),
+        overflow=jnp.zeros((), bool),
+    )
+
+
+def _cheapest(
+    prices: Array, room: Array, unit: Array, allowed: Array, numbers: Array
+) -> tuple[Array, Array]:
+    """Whole units on the cheapest machines: cost [T, Q], inf without room; units [T, Q, H]."""
+    fit = units_that_fit(room + room_slack(room.dtype), unit)
+    fit = jnp.where(allowed, jnp.maximum(jnp.floor(fit), 0), 0)
+    rent = (prices * unit).sum(-1)
+    by_amount = jax.vmap(take_cheapest, in_axes=(None, None, 0))
+    wanted = numbers.astype(room.dtype)
+    units = jax.vmap(by_amount, in_axes=(0, 0, None))(rent, fit, wanted)
+    cost = (units * rent[:, None]).sum(-1)
+    return jnp.where(units.sum(-1) == wanted, cost, jnp.inf), units
