@@ -150,16 +150,16 @@ def _words(
     lower, upper = above if least is None else least, below if most is None else most
     if lower is not None and upper is not None:
         left, right = "(" if least is None else "[", ")" if most is None else "]"
-        return f"in {left}{lower:g}, {upper:g}{right}"
+        return f"in {left}{lower:.10g}, {upper:.10g}{right}"
     words = []
     if above is not None:
-        words.append("positive" if above == 0 else f"larger than {above:g}")
+        words.append("positive" if above == 0 else f"larger than {above:.10g}")
     if least is not None:
-        words.append(f"at least {least:g}")
+        words.append(f"at least {least:.10g}")
     if below is not None:
-        words.append(f"less than {below:g}")
+        words.append(f"less than {below:.10g}")
     if most is not None:
-        words.append(f"at most {most:g}")
+        words.append(f"at most {most:.10g}")
     if finite and (upper is None or not math.isfinite(upper)):
         words.append("finite")
     return " and ".join(words) or "a number"

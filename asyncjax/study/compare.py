@@ -131,7 +131,6 @@ def compare(
         The result; its rows are the same wherever they were computed.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
         ValueError: An argument is out of range; a method has no rule; an optimizer asks for a name
             that no knob has; a value cannot be digested; another process could not import
             something.
@@ -224,7 +223,6 @@ def objective(
         `settings -> numbers`: `score`, and the mean of every number of the measure.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
         ValueError: As in `compare`.
 
     Example:
