@@ -60,14 +60,17 @@ class Learner:
 
     optimizer: optax.GradientTransformation
     _: KW_ONLY
-    correction: Correction = field(default_factory=none)
-    advantage: Advantage = field(default_factory=leave_one_out)
+    correction: Correction = field(default_factory=none)  # also given as None
+    advantage: Advantage = field(default_factory=leave_one_out)  # also given as None
     step_scale: Correction | None = None
     epochs: int = 1
     minibatches: int = 1
     width: int | None = None
 
     def __post_init__(self) -> None:
+        for name, default in (("correction", none), ("advantage", leave_one_out)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default())
         for name in ("epochs", "minibatches", "width"):
             if name != "width" or self.width is not None:
                 whole(name, getattr(self, name))

@@ -122,8 +122,7 @@ class TestReplay:
 
     def test_specs_that_do_not_divide_are_told(self, fact_of):
         told = fact_of("replays", "refused")["uneven"]
-        assert told.startswith("ValueError: specs must split evenly")
-        assert "8 parts" in told
+        assert told.startswith("IndivisibleError")  # of JAX
 
 
 EPOCHS = [
