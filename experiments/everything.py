@@ -36,6 +36,7 @@ EXPERIMENTS = (
     "diloco",
     "rollouts",
     "joint",
+    "papers all",
 )
 
 
