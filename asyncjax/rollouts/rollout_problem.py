@@ -79,7 +79,8 @@ class RolloutProblem:
         max_length: Static, T >= 1, the tokens that a sample has at most.
 
     Note:
-        Drawing in pieces with the same `params` and key gives the same bits as drawing at once.
+        Drawing in pieces with the same `params` and key gives what drawing at once gives: the same
+        bits within one compiled program; between two programs, log-probabilities up to rounding.
         With new `params`, keys and values of the tokens before are computed afresh; some frameworks
         that swap weights in flight go on with what the old weights left in their caches.
 
