@@ -114,8 +114,9 @@ def test_without_other_data_there_are_substitutes() -> None:
 @pytest.mark.slow
 def test_the_law_is_a_power_of_d_over_n() -> None:
     numbers = cd_grab.law(Options(quick=True))
-    assert 0.2 < numbers["exponent"] < 0.6
-    assert all(ratio < 1 for *_, ratio in numbers["rows"])
+    early, *_, last = (slope for slope, *_ in numbers["laws"])
+    assert 0.1 < early < last < 0.6  # long sums need more rounds than short ones
+    assert all(0 < ratio < 1 for _, _, *ratios in numbers["rows"] for ratio in ratios)
 
 
 @pytest.mark.slow
