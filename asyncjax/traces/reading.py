@@ -7,15 +7,19 @@ read is refused in one sentence that names the line.
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from asyncjax.checks import file_path, flag, shown, whole, within
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.log_reader import jobs, tables
+from asyncjax.traces.log_reader import jobs, tables, text_logs
 from asyncjax.traces.log_reader.headers import UNITS, roles_of
 from asyncjax.traces.log_reader.log import Log, notes_of_copies
 from asyncjax.traces.log_reader.tables import Table, is_value
@@ -30,6 +34,7 @@ def read_log(
     end: str | None = None,
     duration: str | None = None,
     unit: str | None = None,
+    pattern: str | None = None,
     drop_invalid: bool = False,
     max_unpacked: int | None = None,
 ) -> Log:
@@ -43,6 +48,9 @@ def read_log(
         worker, time                           a row whenever a job ended: what lies between them
         worker, job, start, arrived, ...       what `live.to_csv` writes
         a, b, c                                a column a worker, a row a step
+
+    Also text logs, by a `pattern`; what `sacct -P` of Slurm prints; and profiles of torch or JAX
+    (JSON with `traceEvents`), one or a folder of them, whose steps are jobs, by rank.
 
     Columns are known by their names ("rank" is a worker, "took_ms" a duration in milliseconds), and
     where there is no header by their place, as in the first of these shapes.
@@ -58,6 +66,10 @@ def read_log(
         duration: Name of the column that says how long it took. If it is given, starts and ends
             that are not given only order the rows.
         unit: Of all numbers, such as "ms" or "seconds"; None: as the names of the columns say.
+        pattern: Regular expression that is searched in every line of a text log; its named groups
+            are columns, such as `r"rank(?P<worker>\d+) step (?P<step>\d+) .* (?P<took_ms>\d+) ms"`.
+            Lines that it does not match are passed over. None: the file is a table. A text log
+            without one is refused with a pattern that reads it, where one can be found.
         drop_invalid: Whether rows that cannot be read are left out, with a note, and not refused.
         max_unpacked: The most bytes that a packed file may unpack to; None: 200 times its size.
 
@@ -103,9 +115,37 @@ def read_log(
     log = _durations(path)
     if log is not None:
         return log
-    table = _table(path, max_unpacked)
+    if pattern is not None:
+        if not isinstance(path, str | os.PathLike):
+            raise ValueError(f"pattern must be None where path is not a file, got {pattern!r}")
+        pattern = _checked(pattern)
+    if not isinstance(path, str | os.PathLike):
+        return _log_of(_rows(path), named, seconds, drops)
+    file = Path(path)
+    if file.is_dir():
+        return _log_of(_profiles(file, max_unpacked), named, seconds, drops)
+    text = tables.text_of_file(file_path("path", path), max_unpacked)
+    if pattern is not None:
+        return _log_of(text_logs.matched(text, str(file), pattern), named, seconds, drops)
+    if tables.is_json(file) and (profile := _profile(text)) is not None:
+        return _log_of(text_logs.of_profiles([("0", profile)], str(file)), named, seconds, drops)
+    try:
+        return _log_of(tables.of_text(text, file), named, seconds, drops)
+    except ValueError as error:
+        suggested = None if tables.is_json(file) or named else text_logs.suggested(text)
+        if suggested is None:
+            raise
+        raise ValueError(
+            f"path must be a table, got {file}, which looks like a text log; say"
+            f" pattern=r{suggested!r}".replace(r"\\", "\\")
+        ) from error
+
+
+def _log_of(table: Table, named: dict[str, str], seconds: float | None, drops: bool) -> Log:
+    """The log of a table, some of whose columns are named."""
     table.drops = drops
     axis = _without_extremes(table)
+    _without_unfinished(table)
     given = {name: _place(table, name, column) for name, column in named.items() if column}
     roles, counter = _roles(table, given, axis)
     if roles is None:
@@ -170,10 +210,8 @@ def _of_trace(trace: EventTrace) -> Log:
     )
 
 
-def _table(path: Any, max_unpacked: int | None) -> Table:
-    """The table of a file, or of rows in memory."""
-    if isinstance(path, str | os.PathLike):
-        return tables.read_file(file_path("path", path), max_unpacked)
+def _rows(path: Any) -> Table:
+    """The table of rows in memory."""
     if isinstance(path[0], Mapping):
         return tables.of_objects(enumerate(path, 1), "rows", "row")
     width = len(path[0])
@@ -185,6 +223,43 @@ def _table(path: Any, max_unpacked: int | None) -> Table:
             )
     columns = [list(map(tables.text_of, column)) for column in zip(*path, strict=True)]
     return Table(None, columns, list(range(1, len(path) + 1)), "rows", "row")
+
+
+def _checked(pattern: str) -> re.Pattern[str]:
+    """A regular expression with named groups."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            f"pattern must be a regular expression, got {pattern!r}: {error}"
+        ) from error
+    if not compiled.groupindex:
+        raise ValueError(
+            "pattern must name its groups, such as (?P<worker>\\d+) and (?P<duration_ms>[\\d.]+),"
+            f" got {pattern!r}"
+        )
+    return compiled
+
+
+def _profile(text: str) -> dict[str, Any] | None:
+    """The profile that a text is; None: it is none."""
+    if '"traceEvents"' not in text:
+        return None
+    try:
+        profile = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return profile if isinstance(profile, dict) and "traceEvents" in profile else None
+
+
+def _profiles(folder: Path, max_unpacked: int | None) -> Table:
+    """The table of the profiles in a folder, one a rank."""
+    files = sorted(file for file in folder.iterdir() if tables.is_json(file))
+    read = ((file, _profile(tables.text_of_file(file, max_unpacked))) for file in files)
+    known = [(file.name.split(".")[0], profile) for file, profile in read if profile is not None]
+    if not known:
+        raise ValueError(f"path must be a file, or a folder of profiles in JSON, got {folder}")
+    return text_logs.of_profiles(known, str(folder))
 
 
 def _place(table: Table, argument: str, column: str) -> int:
@@ -219,6 +294,30 @@ def _without_extremes(table: Table) -> int | None:
     beside = {name[:-5] for name in extremes}
     alone = [place for place, name in enumerate(table.names) if name and name not in beside]
     return alone[0] if len(alone) == 1 else None
+
+
+def _without_unfinished(table: Table) -> None:
+    """Leaves out of what Slurm's `sacct` prints steps of jobs, and jobs that were not completed."""
+    if not {"JobID", "State"} <= set(table.names or ()):
+        return
+    columns = dict(zip(table.names or (), table.columns, strict=True))
+    is_step = ["." in name for name in columns["JobID"]]
+    is_step = is_step if not all(is_step) else [False] * len(is_step)
+    states = [state.split()[0] if state else "no state" for state in columns["State"]]
+    is_open = ["COMPLETED" in states and state != "COMPLETED" for state in states]
+    unfinished = Counter(
+        s for s, step, bad in zip(states, is_step, is_open, strict=True) if bad > step
+    )
+    if any(is_step):
+        table.notes.append(f"{sum(is_step)} rows are steps of a job (a dot in JobID): left out")
+    if unfinished:
+        listed = ", ".join(f"{count} {state}" for state, count in sorted(unfinished.items()))
+        table.notes.append(f"jobs that were not completed are left out: {listed}")
+    stay = [at for at, bad in enumerate(map(max, is_step, is_open)) if not bad]
+    table.columns = [[column[at] for at in stay] for column in table.columns]
+    table.lines = [table.lines[at] for at in stay]
+    if any("[" in nodes or "," in nodes for nodes in columns.get("NodeList", ())):
+        table.notes.append("a job on several nodes counts as one of a worker with their names")
 
 
 def _roles(

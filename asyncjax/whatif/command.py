@@ -38,7 +38,7 @@ PROGRAM = "python -m asyncjax.whatif"
 _JOBS = [name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_"))]
 _DEMOS = tuple(name for name in _JOBS if "spread" not in name)
 _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
-_READING = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
+_READING = (*_COLUMNS, "unit", "pattern", "drop_invalid", "max_unpacked")
 _KNOWN = {"own_labels": "yes", "noisy": "high", "dear_link": "dear"}  # what means True
 _QUICK = (
     "only count, train nothing, so no time to a target (reached and not left again): 6 seconds to a"
@@ -69,6 +69,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     for name in _COLUMNS:
         add(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
     add("--unit", help="unit of all times, such as s or ms")
+    text = "regular expression for the lines of a text log; its named groups are columns"
+    add("--pattern", metavar="REGEX", help=text)
     add("--drop-invalid", action="store_true", help="leave out rows that cannot be read")
     most = "what a file packed by gzip may unpack to; default: 200 times its size"
     add("--max-unpacked", type=int, metavar="BYTES", help=most)
@@ -146,14 +148,14 @@ def _read(settings: argparse.Namespace) -> Log:
 
 def _in_options(sentence: str) -> str:
     """A sentence of the reader, which speaks of arguments of Python, for who gives options."""
-    names = "|".join((*_COLUMNS, "unit"))
+    names = "|".join((*_COLUMNS, "unit", "pattern"))
     sentence = re.sub(r"^path is (.*); it must", r"\1 must", sentence)
     sentence = re.sub(r"^(?:path|log) must", "FILE must", sentence)
     sentence = re.sub(rf"^({names}|max_unpacked) must", r"--\1 must", sentence)
     sentence = re.sub(r"^(--\w+) must be None", r"\1 must be left out", sentence)
     sentence = sentence.replace(", or None, got", ", got")
     sentence = re.sub(
-        rf"\b({names})=('[^']*'|\"[^\"]*\")",
+        rf"\b({names})=r?('[^']*'|\"[^\"]*\")",
         lambda match: f"--{match[1]} {shlex.quote(match[2][1:-1])}",
         sentence,
     )

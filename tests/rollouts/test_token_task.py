@@ -129,7 +129,7 @@ def test_a_sample_ends_with_the_end_token_or_is_full():
 
 
 def test_drawing_in_pieces_gives_the_same_bits():
-    """In one program; another program may round its matrix products otherwise, in the last digit."""
+    """In one program; another one may round its matrix products otherwise, in the last digit."""
     problem = small()
     prompts, whole, keys = drawn(problem)
 

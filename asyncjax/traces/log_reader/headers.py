@@ -12,10 +12,10 @@ import re
 KNOWN = {
     "worker": (
         "worker, worker id, worker name, worker index, worker no, worker number, workerid, rank,"
-        " global rank, rank id, replica, replica id, node, node id, node name, client, client id,"
-        " actor, actor id, learner, agent, agent id, peer, executor, instance, instance id, pod,"
-        " host, hostname, machine, machine id, process, process id, pid, thread, thread id, device,"
-        " device id, gpu, gpu id, name, who"
+        " global rank, rank id, replica, replica id, node, node id, node name, node list, nodelist,"
+        " client, client id, actor, actor id, learner, agent, agent id, peer, executor, instance,"
+        " instance id, pod, host, hostname, machine, machine id, process, process id, pid, thread,"
+        " thread id, device, device id, gpu, gpu id, name, who"
     ),
     "step": (
         "step, global step, step id, step index, step number, iteration, iter, it, job, job id,"
@@ -38,8 +38,9 @@ KNOWN = {
         " received, t1, to, until"
     ),
     "duration": (
-        "duration, durations, step duration, job duration, elapsed, elapsed time, took, seconds,"
-        " step time, iteration time, iter time, batch time, batch time norm, job time,"
+        "duration, durations, step duration, job duration, elapsed, elapsed time, elapsed raw,"
+        " elapsed time per iteration, train step timing, took, seconds, step time,"
+        " iteration time, iter time, batch time, batch time norm, job time,"
         " time per step, time per iteration, time taken, minibatch time, mini batch time,"
         " compute time, computation time, train time, run time, runtime, latency, time delta,"
         " delta, dt, length, computed"

@@ -39,11 +39,11 @@ _BINARY = {
     b"\x89HDF": "an HDF5 file",
     b"%PDF": "a PDF",
 }
-_EMPTY = ("", "na", "n/a", "nan", "none", "null", "-", "--", "nat", "#n/a")
+_EMPTY = ("", "na", "n/a", "nan", "none", "null", "-", "--", "nat", "#n/a", "unknown")
 _WITH_UNIT = re.compile(r"([-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[-+]?\d+)?)\s*([a-zµμ]+)", re.I)
 _NUMBER = re.compile(r"([-+]?)([\d.,]+)((?:e[-+]?\d+)?\s*[a-zµμ]*)", re.I)
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
-_CLOCK_TIME = re.compile(r"(?:(\d+) days?,? )?(\d+):(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
+_CLOCK_TIME = re.compile(r"(?:(\d+)(?:-| days?,? ))?(\d+):(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _ORIGIN = datetime(2020, 1, 1, tzinfo=UTC)  # near, so that floats of seconds are exact
 _EXACT = 2**53  # integers beyond it are no floats
 # Times since 1970, in one of these units, are taken for such in the years 2001 to 2096.
@@ -129,10 +129,15 @@ class Table:
         return all(is_value(text) or (empty and is_empty(text)) for text in texts)
 
 
-def read_file(file: Path, max_unpacked: int | None) -> Table:
-    """Reads a table from a file, packed or not, of at most `max_unpacked` bytes once unpacked."""
-    text, source = _decoded(file, max_unpacked), str(file)
-    if file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json")):
+def is_json(file: Path) -> bool:
+    """Whether the name of a file says that it is JSON, packed or not."""
+    return file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json"))
+
+
+def of_text(text: str, file: Path) -> Table:
+    """The table of the text of a file."""
+    source = str(file)
+    if is_json(file):
         line = "entry" if text.lstrip().startswith("[") else "line"
         return of_objects(_entries(text, source), source, line)
     delimiter = _delimiter(text)
@@ -236,8 +241,8 @@ def _is_header(first: list[str], second: Sequence[str] = ()) -> bool:
     return not first[0] or len(counts) > 3
 
 
-def _decoded(file: Path, max_unpacked: int | None) -> str:
-    """The text of a file, UTF-8, or what its first bytes say."""
+def text_of_file(file: Path, max_unpacked: int | None) -> str:
+    """The text of a file, UTF-8, or what its first bytes say; packed by gzip or not."""
     content = file.read_bytes()
     if content.startswith(b"\x1f\x8b"):
         content = _unpacked(content, file, max_unpacked)
