@@ -3,6 +3,7 @@
 | name | what it is |
 |---|---|
 | `Run`, `Records`, `PolicyRecords`, `Costs`, `Source` | what a simulation returns |
+| `save`, `load` | a run on disk, without pickle |
 | `time_to_target`, `median_and_spread`, `resample`, `Spread` | numbers that compare runs |
 | `best_on_grid`, `at_grid_edge` | the best setting, and whether the grid was wide enough |
 | `Series`, `series_over_seeds` | a curve with a band |
@@ -23,6 +24,7 @@ from asyncjax.results.metrics import (
     time_to_target,
 )
 from asyncjax.results.run import Costs, PolicyRecords, Records, Run, Source
+from asyncjax.results.saved_runs import load, save
 from asyncjax.results.tables import Column, Table, as_html, as_markdown, as_text
 
 __all__ = [
@@ -40,10 +42,12 @@ __all__ = [
     "as_text",
     "at_grid_edge",
     "best_on_grid",
+    "load",
     "median_and_spread",
     "plots",
     "report",
     "resample",
+    "save",
     "series_over_seeds",
     "time_to_target",
 ]

@@ -115,18 +115,17 @@ def read_log(
     log = _durations(path)
     if log is not None:
         return log
-    if pattern is not None:
-        if not isinstance(path, str | os.PathLike):
-            raise ValueError(f"pattern must be None where path is not a file, got {pattern!r}")
-        pattern = _checked(pattern)
+    regex = None if pattern is None else _checked(pattern)
     if not isinstance(path, str | os.PathLike):
+        if pattern is not None:
+            raise ValueError(f"pattern must be None where path is not a file, got {pattern!r}")
         return _log_of(_rows(path), named, seconds, drops)
     file = Path(path)
     if file.is_dir():
         return _log_of(_profiles(file, max_unpacked), named, seconds, drops)
     text = tables.text_of_file(file_path("path", path), max_unpacked)
-    if pattern is not None:
-        return _log_of(text_logs.matched(text, str(file), pattern), named, seconds, drops)
+    if regex is not None:
+        return _log_of(text_logs.matched(text, str(file), regex), named, seconds, drops)
     if tables.is_json(file) and (profile := _profile(text)) is not None:
         return _log_of(text_logs.of_profiles([("0", profile)], str(file)), named, seconds, drops)
     try:

@@ -28,13 +28,18 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
         >>> traces.load(path).time.tolist() == trace.time.tolist()
         True
     """
+    save_arrays(path, arrays_of_trace(validate(trace)))
+
+
+def arrays_of_trace(trace: EventTrace) -> dict[str, np.ndarray]:
+    """The arrays of a trace by name."""
     arrays = {}
-    for name, value in validate(trace)._asdict().items():
+    for name, value in trace._asdict().items():
         if name in PARTS and value is not None:
             arrays |= {f"{name}.{key}": np.asarray(part) for key, part in value._asdict().items()}
         elif value is not None:
             arrays[name] = np.asarray(value)
-    save_arrays(path, arrays)
+    return arrays
 
 
 def load(path: str | os.PathLike[str]) -> EventTrace:
@@ -51,12 +56,12 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
     """
     arrays = load_arrays(path)
     try:
-        return validate(_from_arrays(arrays))
+        return validate(trace_of_arrays(arrays))
     except (TypeError, ValueError) as error:
         raise ValueError(f"path {os.fspath(path)!r} is not a trace: {error}") from error
 
 
-def _from_arrays(arrays: dict[str, np.ndarray]) -> EventTrace:
+def trace_of_arrays(arrays: dict[str, np.ndarray]) -> EventTrace:
     """The trace of arrays by name; every one must belong to it."""
 
     def taken(name: str) -> np.ndarray:
