@@ -28,15 +28,23 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One named curve with a band around it; a plain line when low and high equal the median."""
+    """One named curve, perhaps with a band around it.
+
+    Example:
+        >>> Series("sgd", [0.0, 1.0], [2.0, 1.0]).low
+        [2.0, 1.0]
+    """
 
     name: str  # name of the method, for the legend
     x: ArrayLike  # float[R]
     median: ArrayLike  # float[R]
-    low: ArrayLike  # float[R], lower edge of the band
-    high: ArrayLike  # float[R], upper edge of the band
+    low: ArrayLike = None  # pyright: ignore  # float[R], lower edge of the band; None: no band
+    high: ArrayLike = None  # pyright: ignore  # float[R], upper edge of the band
 
     def __post_init__(self) -> None:
+        for edge in ("low", "high"):
+            if getattr(self, edge) is None:
+                object.__setattr__(self, edge, self.median)
         fields = ("x", "median", "low", "high")
         shapes = {field: np.shape(getattr(self, field)) for field in fields}
         if len(shapes["x"]) != 1 or len(set(shapes.values())) != 1:

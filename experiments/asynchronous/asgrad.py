@@ -412,7 +412,7 @@ def curves(result: Result) -> Illustration:
     for data, rules in result.facts["curves"].items():
         for axis, end in zip(AXES, ("updates", "pure's time", "the long time"), strict=True):
             ways = {name: np.array(by_axis[axis]) for name, by_axis in rules.items()}
-            series = [results.Series(name, SHARES, way, way, way) for name, way in ways.items()]
+            series = [results.Series(name, SHARES, way) for name, way in ways.items()]
             panels.append(plots.Panel(f"share of {end}, {data}", series))
     look: Any = {"log_y": True, "y_range": (3e-3, 3.0), "columns": len(AXES)}
     return Illustration(

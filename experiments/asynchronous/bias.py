@@ -358,7 +358,7 @@ def against_time(result: Result) -> Illustration:
     grid = np.linspace(own["horizon"] / 60, own["horizon"], 60)
     for point, name in OPTIMUM.items():
         curves = {rule: np.array(own["rules"][rule]["curves"][point]) for rule in rules(result)}
-        series = [results.Series(rule, grid, way, way, way) for rule, way in curves.items()]
+        series = [results.Series(rule, grid, way) for rule, way in curves.items()]
         label = f"time [job of the fastest worker],\nto the {name} optimum"
         panels.append(plots.Panel(label, series))
     figure = plots.panels(

@@ -541,7 +541,7 @@ def against_workers(result: Result) -> Illustration:
         for name, line in zip(
             OPTIMA, zip(*(recalled[speeds, noise, n] for n in ns), strict=True), strict=True
         ):
-            series.append(results.Series(name, ns, line, line, line))
+            series.append(results.Series(name, ns, line))
         panels.append(plots.Panel(f"workers n ({speeds}, noise {noise:g})", series, log_x=True))
     figure = plots.panels(
         panels,

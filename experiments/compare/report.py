@@ -125,7 +125,7 @@ def _figures(settings: Settings, outcomes: Sequence[Outcome]) -> dict[str, repor
     for one in outcomes:
         trials = sorted((t.settings["step"], np.exp(t.score)) for t in one.tuned.trials)
         steps, scores = np.array(trials).T
-        tried.append(plots.Series(one.method.name, steps, scores, scores, scores))
+        tried.append(plots.Series(one.method.name, steps, scores))
     label = f"time to {goal}\n(geometric mean, cut at {settings.horizon:g})"
     panel = plots.Panel("step size", tried, log_x=True)
     drawn["tuning"] = report.Illustration(

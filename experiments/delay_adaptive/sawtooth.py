@@ -122,7 +122,7 @@ def replays(result: Result) -> Illustration:
     for name, rule in RULES.items():
         size = replayed(rule(c), int(period), len(cycle))
         shown = np.where(np.isfinite(size) & (size > 0), size, np.nan)
-        series.append(results.Series(name, cycle, shown, shown, shown))
+        series.append(results.Series(name, cycle, shown))
     look: Any = {"y_label": "|x|", "log_y": True, "y_range": (1e-12, 1e12)}
     figure = plots.curves(series, x_label="cycles of the delays", **look)
     caption = f"The same replayed, T = {period}, c = {c:g}; Adaptive 1 lies under Adaptive 2."

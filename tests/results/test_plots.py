@@ -388,3 +388,18 @@ def test_prices_have_a_logarithmic_scale():
 def test_a_trace_without_arrivals_is_drawn():
     names = ("time", "worker", "start", "used", "steps", "delay")
     assert draws(plots.timeline(small_trace(**{name: np.zeros(0) for name in names}), until=1.0))
+
+
+def test_runs_by_name_are_drawn_as_losses_against_time():
+    records = SimpleNamespace(time=np.arange(3.0), loss=np.array([3.0, 2.0, 1.0]))
+    seeds = SimpleNamespace(time=np.arange(3.0), loss=np.array([[3.0, 2.0, 1.0], [5.0, 4.0, 3.0]]))
+    runs = {"one": SimpleNamespace(records=records), "two": SimpleNamespace(records=seeds)}
+    axes = plots.curves(runs).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "loss")
+    drawn = [line.get_ydata().tolist() for line in axes.lines]
+    assert drawn == [[3.0, 2.0, 1.0], [4.0, 3.0, 2.0]]
+    unequal = SimpleNamespace(time=np.zeros((2, 3)), loss=seeds.loss)
+    with pytest.raises(
+        ValueError, match=r"^series\['two'\] must be a run, or runs at the same times"
+    ):
+        plots.curves({"two": SimpleNamespace(records=unequal)})

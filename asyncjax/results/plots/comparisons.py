@@ -23,13 +23,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from asyncjax.checks import real, shown, whole, within
-from asyncjax.results.metrics import Series, Spread, best_on_grid, median_and_spread
+from asyncjax.results.metrics import (
+    Series,
+    Spread,
+    best_on_grid,
+    median_and_spread,
+    series_over_seeds,
+)
 from asyncjax.results.plots import style
 from asyncjax.results.tables import NOT_REACHED, format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from asyncjax.results.run import Run
 
 _PANEL = 3.6  # inches that a panel is wide where several stand side by side
 
@@ -44,10 +52,10 @@ class Panel:
 
 
 def curves(
-    series: Sequence[Series],
+    series: Sequence[Series] | Mapping[str, Run],
     *,
-    x_label: str,
-    y_label: str,
+    x_label: str = "time",
+    y_label: str = "loss",
     title: str = "",
     log_x: bool = False,
     log_y: bool = False,
@@ -58,7 +66,8 @@ def curves(
     """One plot of curves with shaded bands, the legend below.
 
     Args:
-        series: The curves, in the order of the legend.
+        series: The curves, in the order of the legend. Or runs by name: their losses against time;
+            of several runs with the same times, the median and the quartiles.
         x_label, y_label: What the axes show, with their units.
         title: Above the plot.
         log_x, log_y: Logarithmic axes.
@@ -76,7 +85,8 @@ def curves(
         'time [s]'
     """
     _check_values(log_y, y_range, target)
-    panel = Panel(x_label, series, log_x)
+    lines = _losses_of(series) if isinstance(series, Mapping) else series
+    panel = Panel(x_label, lines, log_x)
     styles = style.styles_for(_names([panel]), styles)
     with style.drawing():
         figure, axes = style.new_axes(style.WIDTH, 3.8, title, x_label, y_label)
@@ -84,6 +94,26 @@ def curves(
         _label_target(axes, target)
         style.add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+def _losses_of(runs: Mapping[str, Run]) -> list[Series]:
+    """A curve for each run by name: the loss against time."""
+    lines = []
+    for name, run in runs.items():
+        time, loss = (np.asarray(part, np.float64) for part in (run.records.time, run.records.loss))
+        several = np.reshape(loss, (-1, loss.shape[-1]))
+        if time.ndim > 1 and len(several) > 1:
+            raise ValueError(
+                f"series[{name!r}] must be a run, or runs at the same times, got times of shape"
+                f" {time.shape}: say each as a Series, or use series_over_seeds"
+            )
+        time = time.ravel()
+        lines.append(
+            Series(name, time, several[0])
+            if len(several) == 1
+            else series_over_seeds(name, time, several, time)
+        )
+    return lines
 
 
 def panels(
