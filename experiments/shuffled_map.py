@@ -96,7 +96,7 @@ CLAIMS = (
 
 
 def study_of(settings: Settings) -> Result:
-    """Runs all cells that are missing: a row a run that is shown.
+    """Runs all cells that are missing: one row per run that is shown.
 
     Its gap is that at the time for which its step was chosen.
     """
@@ -429,7 +429,7 @@ FACTS = {
 
 
 def the_map(result: Result) -> Illustration:
-    """The maps in one figure: a row a data set, a column a set of instances."""
+    """The maps in one figure: one row per data set, a column a set of instances."""
     caption = (
         "Gap of shuffled over gap of pure at equal time, geometric mean over"
         f" {result.facts['instances']} instances: blue where shuffled is ahead, red where pure is,"

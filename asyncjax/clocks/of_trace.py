@@ -25,7 +25,7 @@ from asyncjax.clocks.independent_laws import lognormal, recorded
 from asyncjax.clocks.law import Law, Parameter, Parameters, Row, namespace
 from asyncjax.clocks.rng import job_indices, unit_uniform
 
-Rows = list[np.ndarray]  # a row a worker, float64[k_i], time units
+Rows = list[np.ndarray]  # one row per worker, float64[k_i], time units
 _MOST_LEFT_OUT = 0.05  # of the jobs that were started, before a warning
 _SHORTEST = 1e-9  # of a job: what a part of it lasts at least
 
@@ -70,7 +70,7 @@ def resampled(durations: Any) -> Clock:
     """Returns a clock that draws from the recorded times of each worker, with replacement.
 
     Args:
-        durations: Times, positive, time units: `[n, k]`, or a row a worker of any length.
+        durations: Times, positive, time units: `[n, k]`, or one row per worker of any length.
 
     Example:
         >>> import jax
@@ -89,7 +89,7 @@ def fitted(durations: Any) -> Clock:
     modes, rare stalls, and times that depend on those before are lost.
 
     Args:
-        durations: Times, positive, time units: `[n, k]`, or a row a worker of any length.
+        durations: Times, positive, time units: `[n, k]`, or one row per worker of any length.
 
     Example:
         >>> from asyncjax import clocks

@@ -187,7 +187,7 @@ def unpacked(problem: Problem, leaves: Leaves) -> Any:
 
 
 def stacked(problem: Problem, states: dict[int, Any], n_workers: int) -> Any:
-    """What n workers keep, a row a worker; those that are not there have what they began with."""
+    """What n workers keep, one row per worker; an absent one has what it began with."""
     first = first_state(problem)
     rows = [states.get(worker, first) for worker in range(n_workers)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)

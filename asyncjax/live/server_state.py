@@ -96,7 +96,7 @@ class ServerState:
         return self.kept.get(worker, jobs.FIRST) if self.keeps else None
 
     def worker_states(self, n_workers: int) -> Any:
-        """What the workers keep, a row a worker; None where they keep nothing, or for themselves.
+        """What the workers keep, one row per worker; None: nothing, or each for itself.
 
         Either all answers carry a state, or none does.
         """

@@ -184,7 +184,7 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
     worst value, and a setting whose median is not finite never wins.
 
     Args:
-        scores: `[G, S]` (or `[G]`): a row a setting, a column a seed.
+        scores: `[G, S]` (or `[G]`): one row per setting, one column per seed.
         smaller_is_better: Losses and times (the default), or accuracies.
 
     Returns:

@@ -109,8 +109,8 @@ class Run:
     policy_state: Any = None  # the final state of the policy, likewise
     # the final state of the transformation of arrivals, where `replay` or `sweep` was given one
     arrival_state: Any = None
-    # what the workers keep after their last job that arrived, a row a worker along the first axis
-    # ([S, G, n, ...] of a sweep), where they keep a state from job to job
+    # what the workers keep after their last job that arrived, one row per worker (first axis;
+    # [S, G, n, ...] of a sweep), where they keep a state from job to job
     # (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it with
     # its workers
     worker_states: Any = None
@@ -186,7 +186,7 @@ class Run:
         return sum((value for _, value in counts), np.int32(0))
 
     def to_frame(self) -> Any:
-        """The records as a pandas table, a row a record.
+        """The records as a pandas table, one row per record.
 
         Columns are the fields of the records and the metrics of one number each. Of several runs
         the rows of one follow those of another, and the columns `run` and `setting` say which

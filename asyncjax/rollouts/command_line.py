@@ -122,7 +122,7 @@ def compare(lengths: np.ndarray, settings: argparse.Namespace) -> dict[str, Outc
 
 
 def table_of(outcomes: dict[str, Outcome]) -> results.Table:
-    """A row a rule."""
+    """One row per rule."""
     columns, rows = (results.Column("rule", right=False), *map(results.Column, _HEADINGS)), []
     for name, outcome in outcomes.items():
         row: list[Any] = ["cannot go on", *[None] * (len(_HEADINGS) - 1)]
@@ -255,7 +255,7 @@ def _simulated(settings: argparse.Namespace, lengths: np.ndarray) -> report.Sect
 _CAPTIONS = (
     "Ages of the samples that were trained, at their training; a gradient here is that of a"
     " sample.",
-    "The first steps: a row a slot, a bar a sample, coloured by its age at training.",
+    "The first steps: one row per slot, one bar per sample, coloured by its age at training.",
 )
 _HOW_TO_READ = """Every rule faces the same samples, slots and trainer. Age: versions of the trainer
 since the weights that began a sample. Longest tenth heard: how often the longest tenth of the

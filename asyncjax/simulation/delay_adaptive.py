@@ -22,7 +22,7 @@ block after block while others write:
 
 so the model that a gradient is taken at may never have existed as a whole: it is the current one
 minus some of the writes since the read began. That is a replay of events whose slots are a ring of
-the last models, a row a version.
+the last models, one row per version.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def replay_piag(
 
     The table has a row for each worker of the trace, and the step of an update depends on the age
     of its oldest row, about twice the delay of the gradient that arrived; `steps.table_delays`
-    gives these ages beforehand. A worker that is never heard again stops the training: watch
+    gives these ages beforehand. A worker that never delivers again stops the training: watch
     `last_table_delay`.
 
     Pure and jitted as `replay` is, so it may be vmapped over step sizes; calls with the same rule

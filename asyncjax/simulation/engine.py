@@ -4,7 +4,7 @@ In waves, for those that like their device busy:
 
     gradients   G_l = grad f_{i_l}(x_{r_l}; job_l)     all lanes of a wave in one vmapped call
     directions  D_u += w_l G_l                         a row per unfinished update (or a blend)
-    workers     s_i <- what worker i keeps             where they keep a state; a row a worker
+    workers     s_i <- what worker i keeps             where they keep a state; one row per worker
     updates     x_{v+1} = x_v + optimizer(D_v)         one by one, in the order of the trace
 
 One event at a time, the plainest replay, for doubters and where batching over models loses:

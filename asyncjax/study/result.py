@@ -136,7 +136,7 @@ class Result:
     """The rows of a study, and what they say of its methods.
 
     Attributes:
-        rows: A pandas table, a row a run: `scene`, `set` ("tuning", "A", "B" or "C"), `instance`,
+        rows: A pandas table of runs: `scene`, `set` ("tuning", "A", "B" or "C"), `instance`,
             `method`, `tuned_for` where methods were tuned for several measures, settings,
             measured numbers, `horizon`. Rows of "tuning" are the trials. Without instances rows are
             shown and not compared.
@@ -225,7 +225,7 @@ class Result:
         return mask
 
     def values(self, method: str, set: str, column: str | None = None, **where: Any) -> Any:
-        """A method's numbers, finite: a table with a row a cell and a column an instance.
+        """A method's numbers, finite: a table with one row per cell and a column an instance.
 
         A time is cut at its horizon. What then is not finite counts as the largest number of the
         column in its scene and set: a run that never came, or diverged, is as bad as the worst.
@@ -565,7 +565,7 @@ class Result:
         return Path(path)
 
     def trials(self) -> Frame:
-        """How each method was tuned: a row a cell and method, with `trials`.
+        """How each method was tuned: one row per cell and method, with `trials`.
 
         They are counted in the rows of "tuning"; where there are none, the column `trials` says it.
         Columns that are the same for all instances (settings, costs) stand beside it.

@@ -180,7 +180,7 @@ def time_to(
     The numbers of a run are `time` (inf where the target never came), the metric's last value, and
     `left`, the share of the way from the first value to the target that is left at the end, 0 where
     it came, at most 1. `time` is compared. What is tuned is the mean logarithm of the time cut at
-    the horizon, plus `left`, so that runs that never get there are told apart; it is inf where all
+    the horizon, plus `left`, so that runs that never get there differ; it is inf where all
     diverged.
 
     Args:

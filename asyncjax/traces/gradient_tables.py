@@ -41,7 +41,7 @@ def table(*, max_age: float = math.inf) -> Collection:
             that is older on arrival is thrown away, and makes no step.
 
     Returns:
-        The rule. Without a `max_age` a worker that is never heard again stays in the table with its
+        The rule. Without a `max_age` a worker that never delivers again stays in the table with its
         last gradient: the delay of the steps then grows without bound.
 
     Note:

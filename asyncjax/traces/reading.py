@@ -1,8 +1,8 @@
 """Logs of real workers: a file as it comes, read as durations worker by worker.
 
-A log tells how long jobs took, and no more is asked of it: whether it has a row a job or a column a
-worker, how its columns are called, in which unit and order, is found out and noted. What cannot be
-read is refused in one sentence that names the line.
+A log tells how long jobs took, and no more is asked of it: whether it has one row per job or
+one column per worker, how its columns are called, in which unit and order, is found out and noted.
+What cannot be read is refused in one sentence that names the line.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def read_log(
     A table in text (CSV, also with tabs, semicolons, bars or blanks; JSON lines; packed by gzip) in
     one of these shapes, in any order of columns and rows; files and rows need `asyncjax[logs]`:
 
-        worker, step or time, duration         a row a job
+        worker, step or time, duration         one row per job
         worker, start, end                     also start and duration, or end and duration
         worker, time                           a row whenever a job ended: what lies between them
         worker, job, start, arrived, ...       what `live.to_csv` writes
-        a, b, c                                a column a worker, a row a step
+        a, b, c                                one column per worker, one row per step
 
     Also text logs, by a `pattern`; what `sacct -P` of Slurm prints; and profiles of torch or JAX
     (JSON with `traceEvents`), one or a folder of them, whose steps are jobs, by rank.
@@ -57,7 +57,7 @@ def read_log(
 
     Args:
         path: The file. Or what is in memory: a trace with starts, a mapping from worker to
-            durations, an array [n, k] or a list of lists of durations, a row a worker, a list of
+            durations, an array [n, k] or a list of lists of durations, one per worker, a list of
             tuples `(worker, duration)` or `(worker, step, duration)`, or of mappings by name.
         worker: Name of the column of workers; None, here and below: found by itself.
         step: Name of the column of steps or times that orders the rows.

@@ -1,6 +1,6 @@
 """Stall detection: when a run that makes no update is called stuck, and when it is only slow.
 
-Let L be the workers who are never heard again: a job of theirs is lost without a timeout; or they
+Let L be the workers who never deliver again: a job of theirs is lost without a timeout; or they
 have left; or they have no job, and only deliverers get any; or their timeout is shorter than any of
 their jobs. What is known is told as soon as somebody looks:
 
@@ -100,7 +100,7 @@ class StallDetector:
         return rule or (self.answers and not moment.coming)
 
     def _known(self, moment: Moment, gone: Set[int], open_to: Set[int]) -> str | None:
-        """What follows if the workers `gone` are never heard again."""
+        """What follows if the workers `gone` never deliver again."""
         never = f"the rule '{self.name}' has not let the server update and never will:"
         if self.needs is not None and self.needs(gone):
             if not gone:

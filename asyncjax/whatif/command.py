@@ -1,9 +1,9 @@
 """Which way of training would cope best with your uneven workers?
 
-FILE is a table of how long their jobs (training steps) took: a row a job with the columns
+FILE is a table of how long their jobs (training steps) took: one row per job with the columns
   worker, step or time, duration          or
   worker, start, end                      or
-a column a worker, or what `live.to_csv` writes. Names of columns, units in them, separators and the
+one column per worker, or what `live.to_csv` writes. Names of columns, units, separators and the
 order of rows are found out by themselves. The answer is printed, and written as a page.
 
 For example:

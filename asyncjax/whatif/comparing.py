@@ -41,7 +41,7 @@ from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key
 
 Make = Callable[[Clock, int, jax.Array], EventTrace]  # (clock, n_updates, key) -> trace
-Rows = Sequence[np.ndarray]  # float64[k_i], a row a worker, time units
+Rows = Sequence[np.ndarray]  # float64[k_i], one row per worker, time units
 Tell = Callable[[str, float], None]  # what is being done, and the share of it that is done
 SYNCHRONOUS = "synchronous"
 PURE = "pure asynchronous"

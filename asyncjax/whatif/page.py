@@ -45,7 +45,7 @@ def _unit(log: Log, unit: str) -> str:
 
 
 def rule_table(comparison: Comparison, log: Log) -> Table:
-    """A row a rule, the largest gain first."""
+    """One row per rule, the largest gain first."""
     rows, unit = [], _unit(log, "1/s") or " [per time unit]"
     for row in comparison.rows:
         rule, figures, gain = row
@@ -70,7 +70,7 @@ def rule_table(comparison: Comparison, log: Log) -> Table:
 
 
 def lesson_table(lesson: ToyResult, log: Log) -> Table:
-    """A row a rule, the soonest at the target first."""
+    """One row per rule, the soonest at the target first."""
     rows = []
     for place, row in enumerate(lesson.rows):
         value, low, high = lesson.speed_up(row.rule.name)
@@ -91,7 +91,7 @@ def lesson_table(lesson: ToyResult, log: Log) -> Table:
 
 
 def worker_table(description: Description) -> Table:
-    """A row a worker, the slowest first."""
+    """One row per worker, the slowest first."""
     figures, unit, rows = description.figures, _unit(description.log, "s"), []
     for i in np.argsort(-figures.mean, kind="stable"):
         rows.append(
@@ -185,7 +185,7 @@ def soonest(lesson: ToyResult) -> str:
 
 
 def _canvas(names: Sequence[str], x_label: str) -> tuple[Any, Any]:
-    """A figure with a row a name, and its axes."""
+    """A figure with one row per name, and its axes."""
     figure = style.new_figure(style.WIDTH, 1.1 + 0.3 * len(names))
     axes = figure.subplots()
     axes.set(xlabel=x_label, ylim=(len(names) - 0.4, -0.6))
@@ -195,7 +195,7 @@ def _canvas(names: Sequence[str], x_label: str) -> tuple[Any, Any]:
 
 
 def time_spent(comparison: Comparison) -> str:
-    """Bars: the workers' time, useful, wasted, idle, a row a family."""
+    """Bars: the workers' time, useful, wasted, idle, one row per family."""
     rows = sorted(comparison.leading, key=lambda row: -row.figures.useful)
     numbers, begin = [percent(row.figures.useful) for row in rows], np.zeros(len(rows))
     with style.drawing():
@@ -218,7 +218,7 @@ def _ranked(log: Log, most: int, sign: int) -> np.ndarray:
 
 
 def workers(log: Log) -> str:
-    """A row a worker: quantiles of its durations, the slowest on top."""
+    """One row per worker: quantiles of its durations, the slowest on top."""
     order = _ranked(log, MOST_WORKERS, -1)
     rows = [np.quantile(log.durations[i], [0.05, 0.25, 0.5, 0.75, 0.95]) for i in order]
     low, begin, middle, end, high = np.transpose(rows)
@@ -239,7 +239,7 @@ def _short(name: str, most: int = 18) -> str:
 
 
 def timeline(log: Log, comparison: Comparison, rule: Rule) -> str:
-    """The first moments of a rule: a row a worker, the fastest on top, a bar a job."""
+    """The first moments of a rule: one row per worker, the fastest on top, one bar per job."""
     until = 3.5 / comparison.reference.figures.updates_per_time  # some synchronous rounds
     trace = trace_of(rule, log.durations, until, jax.random.key(0), 8)
     order = _ranked(log, _SHOWN, 1)

@@ -407,7 +407,7 @@ TABLES = {
 
 
 def curves(result: Result) -> Illustration:
-    """Norms on the way at fixed times: a row a data set, a column an axis."""
+    """Norms on the way at fixed times: one row per data set, a column an axis."""
     panels = []
     for data, rules in result.facts["curves"].items():
         for axis, end in zip(AXES, ("updates", "pure's time", "the long time"), strict=True):

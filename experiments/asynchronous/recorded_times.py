@@ -415,7 +415,7 @@ class Bench:
         )
 
     def rows(self, rule: Rule, tuned: search.Tuned) -> list[dict[str, Any]]:
-        """A tuned rule on both sets of instances: a row a run."""
+        """A tuned rule on both sets of instances: one row per run."""
         chosen, per_call, count = (
             tuned.best.settings,
             self.settings.tuning_instances,

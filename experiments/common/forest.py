@@ -1,4 +1,4 @@
-"""Forest plots: a row a name, a dot with its interval a group."""
+"""Forest plots: one row per name, a dot with its interval a group."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -31,7 +31,7 @@ class Windows(NamedTuple):
 
 
 def forecast_windows(series: Sequence[Any], *, lags: int, horizon: int | Sequence[int]) -> Windows:
-    """Every run of `lags` values with the value that follows, a row a run, series by series.
+    """Every run of `lags` values with the value that follows, one row per run, series by series.
 
     Args:
         series: One-dimensional arrays, oldest value first; those of at most `lags + horizon`

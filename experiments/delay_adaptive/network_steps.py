@@ -455,7 +455,7 @@ FACTS = {"shares": shares, "slowest": slowest}
 
 
 def rules_figure(result: Result) -> Illustration:
-    """Constant over rule, a panel a way of choosing the step, a row a rule, a mark a scene."""
+    """Constant over rule, a panel a way of choosing the step, one row per rule, a mark a scene."""
     rules = [rule for rule in RULES[1:] if rule != FADAS]
     marks = dict(zip(BASES, "osD", strict=True))
     with drawing():

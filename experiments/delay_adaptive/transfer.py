@@ -211,7 +211,7 @@ def task_of(algorithm: str, law: str, n_updates: int, instance: Seeds, drawn: Dr
 
 
 def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: float) -> Frame:
-    """Reads curves: a row a run.
+    """Reads curves: one row per run.
 
     `updates` to the target, infinity: never, or it was left for good; `times`, the same in time
     units; `diverged`: it ended above its start, or not at a number; `left` of the gap at the end.
@@ -294,7 +294,7 @@ def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
     """Tunes on every law, then runs all steps on all laws on the instances that are reported.
 
     Returns:
-        A row a run: `law` that it met, `chosen`, the law of its step (or `OWN`, `THEORY`), what it
+        Rows of runs: `law` that it met, `chosen`, the law of its step (or `OWN`, `THEORY`), what it
         did, and how the rule was tuned on the law that it met.
     """
     arms, rows = arms_of(settings, algorithm, data), []
@@ -396,7 +396,7 @@ def row_of(runs: Frame, n_updates: int) -> dict[str, Any]:
 
 
 def summaries(settings: Settings, runs: Frame, shown: Frame) -> Iterator[dict[str, Any]]:
-    """A row a scene, algorithm, data (or all), set and rule: shares and medians over pairs."""
+    """One row per scene, algorithm, data (or all), set and rule: shares and medians over pairs."""
     tried = runs.drop_duplicates(["algorithm", "data", "law", "method"]).groupby("method")
     trials, edges = tried["trials"].sum(), tried["at_edge"].any()
     price = settings.tuning_instances * settings.n_updates

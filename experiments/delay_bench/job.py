@@ -228,7 +228,7 @@ def grid(centre: float, count: int) -> tuple[float, ...]:
 
 
 def study_of(settings: Settings) -> Result:
-    """Runs what is missing: a row a seed, the loss at the end, with the step chosen for the law.
+    """Runs what is missing: a row per seed, the loss at the end, with the step of the law.
 
     A task whose data are missing is left out, with a printed sentence.
 
@@ -347,7 +347,7 @@ def _tasks(result: Result) -> dict[str, list[str]]:
 
 
 def loss_table(result: Result, task: str) -> results.Table:
-    """A row a method: the loss under every law of a task."""
+    """One row per method: the loss under every law of a task."""
     losses = result.select(task=task).groupby(["method", "law"], sort=False)["loss"]
     wide = losses.agg(partial(spread, digits=DIGITS[task])).unstack(sort=False)
     updates = result.facts[f"{task}_updates"]
@@ -356,7 +356,7 @@ def loss_table(result: Result, task: str) -> results.Table:
 
 
 def relative_table(result: Result) -> results.Table:
-    """A row a method: the median of its loss over its own without delay, by task and law."""
+    """One row per method: the median of its loss over its own without delay, by task and law."""
     rows = result.select(law=lambda laws: laws != PLAIN)
     by = ["method", "task", "law"]
     wide = rows.groupby(by, sort=False)["relative"].median().unstack(by[1:], sort=False)

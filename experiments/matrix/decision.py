@@ -117,7 +117,7 @@ class Scenes:
     """The scenes of one set.
 
     Attributes:
-        answers: A row a scene, its name the index: `busy`, `lasting`, `skew`, `noise`, `link`.
+        answers: One row per scene, its name the index: `busy`, `lasting`, `skew`, `noise`, `link`.
         logs: By method, logarithms of the times to the target, float64[scenes, instances].
     """
 
@@ -493,7 +493,7 @@ def facts_of(result: Result) -> dict[str, Any]:
 
 
 def leaf_table(result: Result) -> results.Table:
-    """A row a leaf: what it gains, what is level with it, the knobs."""
+    """One row per leaf: what it gains, what is level with it, the knobs."""
     heads = ("leaf", "use", "times synchronous", "in single scenes", "set A", "at 50 %")
     heads += ("times pure", "arrives (synchronous)", "no significant difference from it")
     heads += ("significantly faster", "knobs, as tuned")
@@ -531,7 +531,7 @@ def _some(names: Sequence[str], most: int = 4) -> str:
 
 
 def wrong_table(result: Result) -> results.Table:
-    """A row a leaf, a column a method of some leaf: how many times as long it takes there."""
+    """A row per leaf, a column per method of some leaf: how many times as long it takes."""
     gains = _gains(result)
     methods = list(dict.fromkeys(gain.method for gain in gains))
 

@@ -505,7 +505,7 @@ def _series(name: str, rows: Any, x: str, unit: float = 1.0) -> results.Series:
 
 
 def forest(panels: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Any:
-    """A figure of ratios with their intervals, a row a name; full points set A, hollow set B.
+    """A figure of ratios with their intervals, one row per name; full points set A, hollow set B.
 
     Args:
         panels: By label of the axis series by name, each a list a set; None where there is none.

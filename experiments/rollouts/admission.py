@@ -426,8 +426,8 @@ def timeline(result: Result) -> Illustration:
     until = float(trace.step_end[-1])
     page = plots.rollout_timeline(trace, until=until, title="budget, eta = 2, batches of 4")
     caption = (
-        "Twelve slots, one sample in ten ten times longer: a row a slot, a bar a sample, coloured"
-        " by its age when it is trained. Long ones are overtaken, and older than eta."
+        "Twelve slots, one sample in ten ten times longer: a row per slot, a bar per sample,"
+        " coloured by its age when it is trained. Long ones are overtaken, and older than eta."
     )
     return Illustration(page, caption)
 

@@ -214,7 +214,7 @@ TABLES = {"choices": choice_table, "schedules": schedule_table}
 
 
 def case_figure(result: Result) -> Illustration:
-    """Crews, and slots to the target; a column a job."""
+    """Crews, and slots to the target; one column per job."""
     jobs = trained_jobs(result)
     heights = [1.0, 0.15 * len(result.methods)]
     with drawing():

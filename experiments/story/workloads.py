@@ -175,7 +175,7 @@ class Trainer:
 
 
 def study_of(settings: Settings) -> Result:
-    """Tunes all arms on both problems and runs them on both sets: a row a run and a goal.
+    """Tunes all arms on both problems and runs them on both sets: one row per run and a goal.
 
     Raises:
         ValueError: Too few workloads fit.

@@ -169,7 +169,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
 
 
 def time_table(result: Result) -> results.Table:
-    """Times of all methods to the last target, a row a scene."""
+    """Times of all methods to the last target, one row per scene."""
     rows = []
     for scene, runs in result.select(set="A").groupby("scene", sort=False):
         times = [reached_text(own, "time") for _, own in runs.groupby("method", sort=False)]

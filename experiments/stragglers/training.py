@@ -423,7 +423,7 @@ FACTS = {"accounts": accounts, "sooner": sooner}
 
 
 def ratio_figure(result: Result, panels: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Any:
-    """Times of k and load over another's with intervals, a row a scene and set.
+    """Times of k and load over another's with intervals, one row per scene and set.
 
     Args:
         result: Of the study.

@@ -190,7 +190,7 @@ def pd_ors(
 
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
-        from all jobs. In single precision demands are told apart down to 1e-4 of a unit; finer
+        from all jobs. In single precision demands are distinguished down to 1e-4 of a unit; finer
         fractions need `jax.enable_x64`. With more `servers` a job exchanges faster and needs fewer
         workers; the bounds of prices stay those of its own number. The workers of each slot follow
         from utility and prices; what jobs ask for (`jobs.asked`) is ignored by design.

@@ -278,8 +278,8 @@ def step_size_sensitivity(
 
     Args:
         step_sizes: `[G]`, positive.
-        scores: `[G, S]` (or `[G]`) by method: a row a step size, a column a seed; NaN where a
-            run diverged.
+        scores: `[G, S]` (or `[G]`) by method: one row per step size, one column per seed; NaN where
+            a run diverged.
         y_label: What the scores are.
         title: Above the plot.
         log_y, y_range, styles: As in `curves`.

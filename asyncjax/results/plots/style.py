@@ -1,4 +1,4 @@
-"""The look that all plots share: colours told apart by everyone, line patterns, sizes, canvas.
+"""The look that all plots share: colours for everyone's eyes, line patterns, sizes, canvas.
 
 Nine colours, of which one is blue, were searched for so that any two stay apart: for most readers
 and for those who see no red, no green or no blue (Machado, Oliveira and Fernandes, 2009), on white

@@ -6,7 +6,7 @@
 
 The rule is that of `planning.py`, taken one update at a time. With exponential parts the expected
 completion is `c M_k(s load / c)`, and the functions `M_k` are tabulated once. Some updates ask
-another load than the best, since communication and computation can only be told apart at two loads.
+another load than the best, since only two loads distinguish communication from computation.
 After Egger, Kas Hanna and Bitar (2023).
 """
 

@@ -270,7 +270,7 @@ def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimat
 
     Formula: the means maximise the likelihood of the times in the window, less half the squared
     distance of their logarithms from the last estimate; found by a few Newton steps from there.
-    They are told apart only while the window holds two loads that differ by more than 5 %.
+    They are distinguished only while the window holds two loads that differ by more than 5 %.
 
     Args:
         window: Number `W` of updates that are remembered.

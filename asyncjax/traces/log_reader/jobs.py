@@ -1,6 +1,6 @@
-"""Tables as logs, a row a job or a column a worker: jobs in order of time, worker by worker.
+"""Tables as logs, one row per job or one column per worker: jobs in time order by worker.
 
-Of a row a job, its columns say how long the jobs took:
+Of one row per job, its columns say how long the jobs took:
 
     start, end                 duration = end - start
     start or end, duration     the other follows
@@ -43,7 +43,7 @@ _TOUCH = 1e-2  # of the shorter of two jobs, by which they may overlap
 
 
 def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
-    """The log of a table with a row a job; `unit` is what the caller says a unit is, in seconds."""
+    """The log of a table with one row per job; `unit` is what the caller says, in seconds."""
     pandas = extra("pandas", "logs")
     jobs = pandas.DataFrame({"worker": 0}, index=range(len(table.lines)))
     if "worker" in roles:
@@ -89,7 +89,7 @@ def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
 
 
 def log_of_columns(table: Table, counter: int | None, unit: float | None) -> Log:
-    """The log of a table with a column a worker and perhaps a `counter` of its rows."""
+    """The log of a table with one column per worker and perhaps a `counter` of its rows."""
     pandas = extra("pandas", "logs")
     titles = table.names or [str(place) for place in range(len(table.columns))]
     places = [place for place, name in enumerate(titles) if name and place != counter]

@@ -14,7 +14,7 @@ import numpy as np
 from asyncjax.clocks import Clock
 from asyncjax.clocks.of_trace import cycled
 
-Rows = tuple[np.ndarray, ...]  # a row a worker, float64[J_i]
+Rows = tuple[np.ndarray, ...]  # one row per worker, float64[J_i]
 
 
 def notes_of_copies(workers: Sequence[str], durations: Sequence[np.ndarray]) -> list[str]:
