@@ -142,7 +142,7 @@ def test_words_turn_with_the_norms() -> None:
         " 1 of 2; shuffled, waiting below shuffled in 1 of 2"
     )
     numbers = {"data": "w7a", "rows": 3, "seeds": 1, "positives": [0.3], "panels": panels * 2}
-    assert "over its own" in asgrad.found_by_file("w7a", numbers).near
+    assert "over those of that code" in asgrad.found_by_file("w7a", numbers).near
     assert "other data" in asgrad.found_by_file("phishing", numbers).near
 
 
@@ -199,9 +199,9 @@ def test_files_and_their_substitutes_are_told_apart(
     path.write_text("\n".join(lines))
     numbers = asgrad.by_file("w7a", Options(data=path, seed=5))
     assert (numbers["data"], numbers["rows"], numbers["seeds"]) == ("rows.txt", 114, 1)
-    assert "on other data" in asgrad.found_by_file("w7a", numbers).near
+    assert "other data" in asgrad.found_by_file("w7a", numbers).near
     words = asgrad.found_by_file("w7a", {**numbers, "data": "w7a"})
-    assert "over its own, pure, random, shuffled: fixed" in words.near
+    assert "law by law: pure" in words.near
 
 
 @pytest.mark.slow
