@@ -138,8 +138,8 @@ def test_words_turn_with_the_norms() -> None:
         {"title": "two", "curves": curves(1, 2, 3, 4, 2, 2)},
     ]
     assert asgrad.order_of(panels) == (
-        "shuffled below random in 1 of 2; random below pure in 1 of 2; pure, waiting below pure in"
-        " 1 of 2; shuffled, waiting below shuffled in 1 of 2"
+        "shuffled below random in 1 of 2; random below pure in 1 of 2; shuffled below pure in 1 of"
+        " 2; pure, waiting below pure in 1 of 2; shuffled, waiting below shuffled in 1 of 2"
     )
     numbers = {"data": "w7a", "rows": 3, "seeds": 1, "positives": [0.3], "panels": panels * 2}
     assert "over those of that code" in asgrad.found_by_file("w7a", numbers).near
