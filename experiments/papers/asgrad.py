@@ -392,10 +392,11 @@ def heterogeneity(options: Options) -> Numbers:
 
 
 def found_heterogeneity(numbers: Numbers) -> Found:
-    """What pure leaves over what shuffled does."""
+    """How much larger norms are where workers are unlike."""
     panels = numbers["panels"]
-    ratios = [each["curves"]["pure"]["end"] / each["curves"]["shuffled"]["end"] for each in panels]
-    near = f"in kind: pure ends at {listed(ratios)} times shuffled's norm"
+    grown = [panels[-1]["curves"][x]["end"] / panels[0]["curves"][x]["end"] for x in FAMILY]
+    near = "in kind, but all grow" if grown[0] == max(grown) else "differs: pure grows least"
+    near = f"{near}; pure, random, shuffled {listed(grown, '.0f')} times from alike to (1, 1)"
     return Found(f"at the end {told(panels)}", near)
 
 
@@ -511,7 +512,7 @@ def delays(options: Options) -> Numbers:
 def draw_delays(numbers: Numbers) -> Any:
     """The share of gradients that are as late as a delay, or later."""
     parts = parts_of(numbers, "delay [iterations]", lambda y: (range(len(y["above"])), y["above"]))
-    return drawn(parts, 2, "share of gradients as late or later")
+    return drawn(parts, 2, "share as late or later")
 
 
 def found_delays(numbers: Numbers) -> Found:
