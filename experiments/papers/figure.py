@@ -21,7 +21,7 @@ from experiments import part
 from experiments.common.numbers import rounded
 
 ROWS = part.ROWS / "papers"
-PAPERS = ("cd_grab",)
+PAPERS = ("asgrad", "cd_grab")
 RECALLED = "*recalled*"  # of a setting that was remembered and not seen
 DIGITS = 5
 Numbers = Mapping[str, Any]
@@ -57,6 +57,7 @@ class Figure:
     draw: Callable[[Numbers], Any]  # a figure of matplotlib
     found: Callable[[Numbers], Found]
     alt: str  # of the picture
+    arguments: str = ""  # of the command that made the committed numbers, such as a file
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ def page(path: Path) -> list[dict[str, Any]]:
             if (record := committed(of, one)) is None:
                 continue
             words = one.found(record["numbers"])
-            command = f"`python -m experiments.papers {of.name}.{one.name}`"
+            words_of_command = f"python -m experiments.papers {of.name}.{one.name}", one.arguments
+            command = f"`{' '.join(filter(None, words_of_command))}`"
             minutes = f"{record['minutes']:.2g} ({record['date']})"
             cells = (one.there, one.here, one.reading, words.ours, words.near, command, minutes)
             rows.append([cell.replace("|", "\\|") for cell in cells])
