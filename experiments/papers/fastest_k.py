@@ -10,7 +10,7 @@ Parag, Dasari, El Rouayheb 2020 (arXiv 2002.11005).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,15 +22,7 @@ import numpy as np
 
 from asyncjax import clocks, problems, results, stragglers, study
 from asyncjax.results import plots
-from asyncjax.results.plots.style import (
-    WIDTH,
-    add_grid,
-    add_legend_below,
-    assign_styles,
-    drawing,
-    new_figure,
-    set_log,
-)
+from asyncjax.results.plots import style
 from experiments.papers.figure import RECALLED, Figure, Found, Numbers, Options, Paper
 from experiments.stragglers import bounds, methods
 from experiments.stragglers.methods import COSTS, MUCH_LESS, SLIGHTLY_MORE
@@ -38,12 +30,17 @@ from experiments.stragglers.methods import COSTS, MUCH_LESS, SLIGHTLY_MORE
 BOTH, ALONE = "adaptive (k, load)", "adaptive k"
 LAWS = {"scale": "exponential, scale", "additive": "exponential, additive"}
 N_WORKERS, FIXED = 50, (1, 10, 20, 30, 40)
-LOADS = bounds.Settings().loads  # the last is a whole shard
+LOADS = tuple(map(int, bounds.Settings().loads))  # the last is a whole shard
 SHARES = np.linspace(0, 1, 80) ** 2  # of the horizon, where a curve has its points
-LENGTHS = (1024, 4096, 16384)  # updates of a run
+LENGTHS = (1024, 4096, 14336)  # updates of a run
 ERROR = "error F(w) - F*"
-SPENT = {"computation": "samples_assigned", "communication": "uplinks"}
-WORDS = {"computation": "thousand samples assigned", "communication": "thousand answers sent"}
+SPENT = {"samples_assigned": "computation", "uplinks": "communication"}
+LABELS = {
+    "k": "workers awaited, k",
+    "load": "samples a worker, load",
+    "samples_assigned": "samples [thousand]",
+    "uplinks": "answers [thousand]",
+}
 
 
 # On the bound.
@@ -59,82 +56,69 @@ def plans_of(
     """The two adaptive plans and fixed k, of at least so many samples an update."""
     menus: dict[str, dict[str, Any]] = {BOTH: {"load": loads}, ALONE: {"load": loads[-1]}}
     menus |= {f"k = {k}": {"k": k, "load": loads[-1]} for k in fixed}
-
-    def admit(k: int, load: float) -> bool:
-        return k * load >= least
-
-    return {
-        name: bounds.plan_anyway(times, bound, target=0.0, admit=admit, **menu)
-        for name, menu in menus.items()
-    }
+    options = {"target": 0.0, "admit": lambda k, load: k * load >= least}
+    return {x: bounds.plan_anyway(times, bound, **options, **menu) for x, menu in menus.items()}
 
 
-def path_of(plan: stragglers.Plan, decay: float, moments: np.ndarray) -> dict[str, np.ndarray]:
+def path_of(plan: stragglers.Plan, decay: float, moments: Any) -> dict[str, np.ndarray]:
     """Where a plan is on the bound at moments float64[T]: columns float64[T]."""
+    moments = np.asarray(moments, float)
     spent = np.clip(moments[:, None] - plan.start_time, 0, plan.end_time - plan.start_time)
-    updates = spent / plan.completion
+    updates, n = spent / plan.completion, plan.n_workers
     at = np.searchsorted(plan.start_time, moments, side="right") - 1
     above = (plan.start_error - plan.floor)[at]
-    now = updates[np.arange(len(moments)), at]
+    shrunk = np.exp(-decay * updates[np.arange(len(moments)), at])
     return {
-        "error": plan.floor[at] + above * np.exp(-decay * now),
+        "time": moments,
+        "error": plan.floor[at] + above * shrunk,
         "k": plan.k[at],
         "load": plan.load[at],
-        "updates": updates.sum(1),
-        "computation": updates @ (plan.n_workers * plan.load),
-        "communication": updates @ plan.k,
+        "samples_assigned": updates @ (n * plan.load),
+        "samples_used": updates @ (plan.k * plan.load),
+        "uplinks": updates @ plan.k,
+        "broadcasts": n * updates.sum(1),
     }
 
 
-def spent_until(plan: stragglers.Plan, decay: float, target: float) -> dict[str, list[float]]:
-    """What a plan costs until its bound is at a target, a list of one each; inf where it is not."""
-    begun = plan.start_error > target
+def arrival(plan: stragglers.Plan, decay: float, target: float) -> float:
+    """When a plan's bound is at a target; inf where it never is."""
     above = np.maximum(plan.end_error, target) - plan.floor
     with np.errstate(divide="ignore"):
-        updates = np.log((plan.start_error - plan.floor) / np.maximum(above, 0.0))[begun] / decay
-    k, load, n = plan.k[begun], plan.load[begun], float(plan.n_workers)
-    weights = {
-        "time": plan.completion[begun],
-        "samples_assigned": n * load,
-        "samples_used": k * load,
-        "uplinks": k,
-        "broadcasts": np.full_like(load, n),
-    }
-    return {cost: [float(weight @ updates)] for cost, weight in weights.items()}
+        updates = np.log((plan.start_error - plan.floor) / np.maximum(above, 0.0)) / decay
+    return float((plan.completion * updates)[plan.start_error > target].sum())
 
 
-def stages_of(plan: stragglers.Plan, target: float) -> dict[str, np.ndarray]:
-    """The stages until a target: when they begin, k and load."""
-    used = plan.start_error > target
-    return {"start": plan.start_time[used], "k": plan.k[used], "load": plan.load[used]}
+def stages_of(plans: Mapping[str, stragglers.Plan], target: float) -> dict[str, Any]:
+    """The stages of adaptive plans until a target: when they begin, k and load."""
+    columns, found = {"start": "start_time", "k": "k", "load": "load"}, {}
+    for name in (BOTH, ALONE):
+        used = plans[name].start_error > target
+        found[name] = {x: getattr(plans[name], y)[used] for x, y in columns.items()}
+    return found
 
 
 def on_bound(
-    times: stragglers.Response,
-    bound: stragglers.ErrorBound,
-    loads: Sequence[int],
-    fixed: Iterable[int],
-    ends: tuple[float, float],
+    plans: Mapping[str, stragglers.Plan], decay: float, horizon: float, target: float
 ) -> dict[str, Any]:
     """Curves of plans until a horizon, and their costs to a target."""
-    horizon, target = ends
-    moments, plans = horizon * SHARES, plans_of(times, bound, loads, fixed)
+    ends = {name: [arrival(plan, decay, target)] for name, plan in plans.items()}
     return {
-        "moments": moments,
+        "moments": horizon * SHARES,
         "target": target,
-        "curves": {name: path_of(plan, bound.decay, moments) for name, plan in plans.items()},
-        "costs": {name: spent_until(plan, bound.decay, target) for name, plan in plans.items()},
-        "stages": {name: stages_of(plans[name], target) for name in (BOTH, ALONE)},
+        "curves": {name: path_of(plan, decay, horizon * SHARES) for name, plan in plans.items()},
+        "costs": {name: path_of(plan, decay, ends[name]) for name, plan in plans.items()},
+        "stages": stages_of(plans, target),
     }
 
 
+@cache
 def bounded(_: Options) -> Numbers:
     """Plans for fifty workers under both laws."""
-    laws, target = bounds.laws(N_WORKERS, LOADS[-1]), bounds.target_of(1200)
-    return {
-        law: on_bound(laws[name], bounds.BOUND, LOADS, FIXED, (2000.0, target))
-        for law, name in LAWS.items()
-    }
+    laws, found = bounds.laws(N_WORKERS, LOADS[-1]), {}
+    for law, name in LAWS.items():
+        plans = plans_of(laws[name], bounds.BOUND, LOADS)
+        found[law] = on_bound(plans, bounds.BOUND.decay, 2000.0, bounds.target_of(1200))
+    return found
 
 
 FIVE = stragglers.ErrorBound(0.001, 2.0, 1.0, 10.0, 100.0)  # of the forerunner's example
@@ -144,8 +128,14 @@ MEAN, SHARD = 0.2, 10  # of its response times; rows of a worker
 def forerunner(_: Options) -> Numbers:
     """Five workers, whose whole response time is computing."""
     times = stragglers.response(compute=clocks.exponential(MEAN / SHARD), n_workers=5)
-    loads, fixed = range(1, SHARD + 1), range(1, 6)
-    return {"no communication": on_bound(times, FIVE, loads, fixed, (2500.0, 3e-4))}
+    plans = plans_of(times, FIVE, range(1, SHARD + 1), range(1, 6))
+    block = on_bound(plans, FIVE.decay, 2500.0, 3e-4)
+    table = stragglers.completion_table(times, np.array([float(SHARD)]))[0]
+    switches = switch_times(FIVE, table, SHARD)
+    block["off"] = float(np.max(np.abs(block["stages"][ALONE]["start"][1:] / switches - 1)))
+    curves = block["curves"]
+    ahead = [curves[ALONE]["error"] / curves[f"k = {k}"]["error"] for k in range(1, 6)]
+    return {"no communication": block | {"above": float(np.max(ahead))}}
 
 
 def switch_times(bound: stragglers.ErrorBound, completion: np.ndarray, shard: int) -> np.ndarray:
@@ -171,98 +161,73 @@ def switch_times(bound: stragglers.ErrorBound, completion: np.ndarray, shard: in
 # Real losses.
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """What is trained, on which workers, and how it is watched."""
-
-    problem: Any
-    minimum: float
-    step_size: float
-    times: stragglers.Response
-    shard: int
-    horizon: float
-    target: float
-    keys: jax.Array
-
-
-@partial(jax.jit, static_argnames="n_updates")
-def _runs(problem: Any, times: Any, policy: Any, step: float, keys: Any, n_updates: int) -> Any:
-    def one(key: jax.Array) -> dict[str, jax.Array]:
-        return methods.curve(problem, times, policy, step, key, n_updates)
-
-    return jax.vmap(one)(keys)
-
-
-def runs_of(work: Training, policy: stragglers.Policy, guess: float) -> dict[str, np.ndarray]:
+def runs_of(
+    scene: study.Scene, step: float, policy: Any, guess: float, keys: jax.Array
+) -> dict[str, np.ndarray]:
     """Records float[S, updates] of a policy, until all seeds are past the horizon.
 
     Lengths are few, since each is compiled.
     """
+    problem, times = scene.data.task.problem, scene.data.met
     updates = LENGTHS[int(np.searchsorted(LENGTHS[:-1], guess))]
     while True:
-        raw = _runs(work.problem, work.times, policy, work.step_size, work.keys, updates)
-        if float(jnp.min(raw["moment"][:, -1])) >= work.horizon:
-            return {name: np.asarray(values, np.float64) for name, values in raw.items()}
+        curve = partial(methods.curve, problem, times, policy, step, n_updates=updates)
+        raw = {name: np.asarray(x, np.float64) for name, x in jax.vmap(curve)(keys).items()}
+        if raw["moment"][:, -1].min() >= (scene.horizon or 0.0):
+            return raw
         updates *= 4
 
 
-def watched(work: Training, policies: Mapping[str, tuple[Any, float]]) -> dict[str, Any]:
+def watched(
+    scene: study.Scene, step: float, policies: Mapping[str, tuple[Any, float]], keys: jax.Array
+) -> dict[str, Any]:
     """Curves of policies, each with a guess of its updates, and their costs to the target."""
-    moments, curves, costs = work.horizon * SHARES, {}, {}
-    target, start = np.array([work.target]), float(work.problem.objective(work.problem.params))
-    task = methods.Task(work.problem, work.minimum, bounds.BOUND)
-    met = methods.Instance(task, work.times, work.times, (work.shard,), 1, target, (1,))
-    scene = study.Scene(horizon=work.horizon, data=met)
-    for name, (policy, updates) in policies.items():
-        runs = runs_of(work, policy, updates)
-        first = {"loss": start, "moment": 0.0}
+    met, curves, costs = scene.data, {}, {}
+    moments, problem = (scene.horizon or 0.0) * SHARES, met.task.problem
+    first = {"loss": float(problem.objective(problem.params))}
+    for name, (policy, guess) in policies.items():
         runs = {
             field: np.pad(values, ((0, 0), (1, 0)), constant_values=first.get(field, 0.0))
-            for field, values in runs.items()
+            for field, values in runs_of(scene, step, policy, guess, keys).items()
         }
         runs["k"] = np.diff(runs["uplinks"], append=np.nan)
         runs["load"] = np.round(np.diff(runs["samples_assigned"], append=np.nan) / met.n_workers)
-        runs["error"] = methods.mean_gap(runs["loss"], work.minimum)
-        at = [np.searchsorted(one, moments, side="right") - 1 for one in runs["moment"]]
-        fields = {"error": "error", "k": "k", "load": "load", **SPENT}
-        curves[name] = {
-            field: _band(
-                np.take_along_axis(runs[column], np.array(at), axis=1), whole=field == "error"
-            )
-            for field, column in fields.items()
+        runs["error"] = methods.mean_gap(runs["loss"], met.task.minimum)
+        at = np.array([np.searchsorted(x, moments, side="right") - 1 for x in runs["moment"]])
+        seen = {
+            field: results.median_and_spread(np.take_along_axis(runs[field], at, axis=1).T)
+            for field in ("error", "k", "load", *SPENT)
         }
+        curves[name] = {field: spread.median for field, spread in seen.items()}
+        curves[name]["error"] = [getattr(seen["error"], x) for x in ("low", "median", "high")]
         seeds = [{x: values[seed] for x, values in runs.items()} for seed in range(len(at))]
         read = [methods.reading(each, scene) for each in seeds]
         costs[name] = {
             cost: [each[cost] if np.isfinite(each["time"]) else np.inf for each in read]
             for cost in bounds.COSTS
         }
-    return {"moments": moments, "target": work.target, "curves": curves, "costs": costs}
+    target = float(met.targets[-1])
+    return {"moments": moments, "target": target, "curves": curves, "costs": costs}
 
 
-def _band(values: np.ndarray, *, whole: bool) -> np.ndarray:
-    """Quartiles over seeds, float64[3, T]: low, median, high; or the median float64[T] alone."""
-    seen = results.median_and_spread(values.T)
-    return np.array([seen.low, seen.median, seen.high]) if whole else seen.median
-
-
-def trained(task: methods.Task, loads: Sequence[int], horizons: Any, options: Options) -> Numbers:
-    """The plans of a task and fixed k, by law."""
-    shard, bound = loads[-1], task.bound
-    target = float(stragglers.error_floor(bound, 1, 0.6 * N_WORKERS * shard))
+def trained(
+    task: methods.Task, loads: Sequence[int], share: float, horizons: Any, options: Options
+) -> Numbers:
+    """The plans of a task and fixed k, by law; the target is the floor of a share of all rows."""
+    shard, bound, found = loads[-1], task.bound, {}
+    target = float(stragglers.error_floor(bound, 1, share * N_WORKERS * shard))
     seeds = 3 if options.quick else 40 if options.full else 10
-    keys, found = jax.random.split(jax.random.key(options.seed), seeds), {}
-    for law, name in LAWS.items():
-        times, horizon = bounds.laws(N_WORKERS, shard)[name], horizons[law]
-        plans = plans_of(times, bound, loads, least=10)
-        fields = task.problem, task.minimum, bound.step_size, times, shard, horizon, target, keys
-        end = np.array([1.1 * horizon])
-        policies = {
-            name: (methods.lasting(one, shard), float(path_of(one, bound.decay, end)["updates"][0]))
-            for name, one in plans.items()
-        }
-        stages = {name: stages_of(plans[name], target) for name in (BOTH, ALONE)}
-        found[law] = watched(Training(*fields), policies) | {"stages": stages}
+    keys = jax.random.split(jax.random.key(options.seed), seeds)
+    for law, horizon in horizons.items():
+        times = bounds.laws(N_WORKERS, shard)[LAWS[law]]
+        met = methods.Instance(task, times, times, loads, 10, np.array([target]), ())
+        plans, policies = plans_of(times, bound, loads, least=met.least_samples), {}
+        for name, plan in plans.items():
+            sent = float(path_of(plan, bound.decay, [1.1 * horizon])["broadcasts"][0])
+            policies[name] = methods.lasting(plan, shard), sent / N_WORKERS
+        scene = study.Scene(horizon=horizon, data=met)
+        block = watched(scene, bound.step_size, policies, keys)
+        found[law] = block | {"stages": stages_of(plans, target)}
     return found
 
 
@@ -270,7 +235,7 @@ def trained(task: methods.Task, loads: Sequence[int], horizons: Any, options: Op
 def sgd(options: Options) -> Numbers:
     """Linear regression on Gaussian rows, the plans those of its constants."""
     task = methods.linear(options.seed, None, (N_WORKERS, LOADS[-1], 20))
-    return trained(task, LOADS, {"scale": 400.0, "additive": 800.0}, options)
+    return trained(task, LOADS, 0.6, {"scale": 400.0, "additive": 800.0}, options)
 
 
 # What the forerunner trains.
@@ -287,14 +252,18 @@ def synthetic(options: Options) -> Numbers:
     problem = problems.least_squares(features, noise, n_workers=N_WORKERS)
     problem = replace(problem, params=jnp.asarray(-weights, jnp.float32))
     times = stragglers.response(compute=clocks.exponential(1 / 40), n_workers=N_WORKERS)
-    horizon = 400.0 if options.quick else 3200.0
-    keys = jax.random.split(jax.random.key(options.seed), 2 if options.quick else 4)
+    horizon = 400.0 if options.quick else 3000.0
+    keys = jax.random.split(jax.random.key(options.seed), 10 if options.full else 2)
     minimum = float(np.mean(residual**2) / 2)
-    work = Training(problem, minimum, 5e-4, times, 40, horizon, 1e-3, keys)
+    task = methods.Task(problem, minimum, bounds.BOUND)  # of which nothing is read here
+    met = methods.Instance(task, times, times, (40,), 1, np.array([5e-4]), ())
+    scene = study.Scene(horizon=horizon, data=met)
     ladder, full = [10, 20, 30, 40], [40] * 4
-    policies = {BOTH: tested(ladder, ladder), ALONE: tested(ladder, full)}
-    policies |= {f"k = {k}": methods.always(k, 40, 40) for k in ladder}
-    return {"no communication": watched(work, {x: (y, 1024) for x, y in policies.items()})}
+    means = stragglers.completion_table(times, np.array([40.0]))[0]
+    policies = {BOTH: (tested(ladder, ladder), 2000.0), ALONE: (tested(ladder, full), 2000.0)}
+    for k in ladder:
+        policies[f"k = {k}"] = methods.always(k, 40, 40), 1.02 * horizon / means[k - 1]
+    return {"no communication": watched(scene, 5e-4, policies, keys)}
 
 
 def tested(k: Sequence[int], load: Sequence[int]) -> stragglers.Policy:
@@ -320,7 +289,7 @@ def real_rows(options: Options) -> Numbers:
     task = methods.logistic_task(features, labels, N_WORKERS, 1.0, None)
     close = replace(task.bound, floor=stragglers.quadratic_floor(N_WORKERS, shard))
     task = replace(task, bound=close)
-    return trained(task, loads, {"scale": 400.0, "additive": 400.0}, options)
+    return trained(task, loads, 0.3, {"scale": 500.0, "additive": 500.0}, options)
 
 
 def table(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
@@ -341,16 +310,14 @@ def table(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
 def only(measure: Callable[[Options], Numbers], *fields: str) -> Callable[[Options], Numbers]:
     """A measure with those columns of curves alone, so that files are small."""
 
+    def chosen(known: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        return {name: {x: columns[x] for x in names} for name, columns in known.items()}
+
     def measured(options: Options) -> Numbers:
+        numbers, parts = measure(options), {"curves": fields, "costs": bounds.COSTS}
         return {
-            law: {
-                **block,
-                "curves": {
-                    name: {field: curve[field] for field in fields}
-                    for name, curve in block["curves"].items()
-                },
-            }
-            for law, block in measure(options).items()
+            law: block | {part: chosen(block[part], names) for part, names in parts.items()}
+            for law, block in numbers.items()
         }
 
     return measured
@@ -361,140 +328,131 @@ def by_law(numbers: Numbers) -> dict[str, Any]:
     return {law: numbers[law] for law in sorted(numbers, reverse=True)}
 
 
-def line_of(name: str, x: Any, values: Any) -> results.Series:
-    """A curve: of quartiles [3, T] or of single values [T]."""
-    ends = np.atleast_2d(np.array(values, float))
-    return results.Series(name, np.array(x, float), ends[len(ends) // 2], ends[0], ends[-1])
-
-
-def middle(values: Any) -> np.ndarray:
-    """The median of a curve."""
-    ends = np.atleast_2d(np.array(values, float))
-    return ends[len(ends) // 2]
+def ends_of(values: Any) -> np.ndarray:
+    """The low, the median and the high of a curve of quartiles [3, T] or of single values [T]."""
+    return np.broadcast_to(np.array(values, float), (3, np.shape(values)[-1]))
 
 
 def draw_error(numbers: Numbers) -> Any:
     """Error against time, a panel a law."""
-    parts, target = [], 0.0
-    for law, block in by_law(numbers).items():
-        lines = [
-            line_of(name, block["moments"], block["curves"][name]["error"])
-            for name in sorted(block["curves"])
-        ]
-        label = "wall-clock time" if len(numbers) == 1 else f"wall-clock time\n({law} law)"
-        parts.append(plots.Panel(label, lines))
-        target = block["target"]
+    parts, laws = [], by_law(numbers)
+    for law, block in laws.items():
+        x, lines = np.array(block["moments"]), []
+        for name in sorted(block["curves"]):
+            low, median, high = ends_of(block["curves"][name]["error"])
+            lines.append(results.Series(name, x, median, low, high))
+        parts.append(plots.Panel("wall-clock time" + f"\n({law})" * (len(laws) > 1), lines))
+    target = next(iter(laws.values()))["target"]
     return plots.panels(parts, y_label=ERROR, log_y=True, target=target)
 
 
 def _grid(rows: int, columns: int, names: Sequence[str], draw: Callable[..., None]) -> Any:
-    """Axes of which `draw(axes, row, column, styles)` makes each, with one legend below."""
-    with drawing():
-        figure = new_figure(max(WIDTH, 3.8 * columns), 2.5 * rows + 0.4)
-        grid, styles = figure.subplots(rows, columns, squeeze=False), assign_styles(names)
+    """Axes of which `draw(axes, row, column, looks)` makes each, with one legend below."""
+    looks = {
+        name: {"color": one.colour, "linestyle": one.dash, "label": name}
+        for name, one in style.assign_styles(names).items()
+    }
+    with style.drawing():
+        figure = style.new_figure(3.8 * columns, 2.5 * rows + 0.4)
+        grid = figure.subplots(rows, columns, squeeze=False)
         for (row, column), axes in np.ndenumerate(grid):
-            draw(axes, row, column, styles)
-            add_grid(axes)
-        add_legend_below(figure, *grid[0, 0].get_legend_handles_labels())
+            draw(axes, row, column, looks)
+            style.add_grid(axes)
+        style.add_legend_below(figure, *grid[0, 0].get_legend_handles_labels())
     return figure
 
 
 def draw_switches(numbers: Numbers) -> Any:
     """Workers awaited above samples asked, against time, a column a law."""
-    laws, names = by_law(numbers), (BOTH, ALONE)
+    laws = by_law(numbers)
 
-    def draw(axes: Any, row: int, column: int, styles: Any) -> None:
-        law, field = [*laws][column], ("k", "load")[row]
-        block = laws[law]
-        for name in names:
-            look, values = styles[name], middle(block["curves"][name][field])
-            lines = {"color": look.colour, "linestyle": look.dash, "label": name}
-            axes.plot(block["moments"], values, drawstyle="steps-post", **lines)
-        axes.set_ylabel(("workers awaited, k", "samples a worker, load")[row] if not column else "")
-        axes.set_ylim(0)
-        if row:
-            axes.set_xlabel("wall-clock time")
-        else:
-            axes.set_title(f"{law} law")
+    def draw(axes: Any, row: int, column: int, looks: Any) -> None:
+        (law, block), field = [*laws.items()][column], ("k", "load")[row]
+        for name, look in looks.items():
+            values = ends_of(block["curves"][name][field])[1]
+            axes.plot(block["moments"], values, drawstyle="steps-post", **look)
+        axes.set(title="" if row else f"{law} law", ylabel="" if column else LABELS[field])
+        axes.set(xlabel="wall-clock time" if row else "", ylim=(0, None))
 
-    return _grid(2, len(laws), names, draw)
+    return _grid(2, len(laws), (BOTH, ALONE), draw)
 
 
 def draw_costs(numbers: Numbers) -> Any:
     """Computation and communication against time and against error, two rows a law."""
-    laws = by_law(numbers)
-    names = sorted(next(iter(laws.values()))["curves"])
-    rows = [(law, cost) for law in laws for cost in SPENT]
+    rows = [(law, block, cost) for law, block in by_law(numbers).items() for cost in SPENT]
 
-    def draw(axes: Any, row: int, column: int, styles: Any) -> None:
-        law, cost = rows[row]
-        block = laws[law]
-        for name in names:
-            look, curve = styles[name], block["curves"][name]
-            x = middle(curve["error"]) if column else block["moments"]
-            y, lines = middle(curve[cost]), {"color": look.colour, "linestyle": look.dash}
-            axes.plot(x, np.where(y > 0, y / 1000, np.nan), label=name, **lines)
-        set_log(axes.yaxis, True)
+    def draw(axes: Any, row: int, column: int, looks: Any) -> None:
+        law, block, cost = rows[row]
+        for name, look in looks.items():
+            curve = block["curves"][name]
+            x, y = ends_of(curve["error"])[1] if column else block["moments"], np.array(curve[cost])
+            axes.plot(x, np.where(y > 0, y / 1000, np.nan), **look)
+        axes.set_ylim(axes.get_ylim()[1] / 3000)
+        style.set_log(axes.yaxis, True)
         if column:
-            axes.axvline(block["target"], color="grey", linewidth=0.9, linestyle=":")
-            set_log(axes.xaxis, True)
+            axes.axvline(block["target"], color=style.MUTED, linewidth=0.9, linestyle=":")
+            style.set_log(axes.xaxis, True)
             axes.invert_xaxis()
-        else:
-            axes.set_ylabel(WORDS[cost])
+        axes.set(title=f"{SPENT[cost]}, {law} law", ylabel="" if column else LABELS[cost])
         axes.set_xlabel((ERROR if column else "wall-clock time") if row % 2 else "")
-        axes.set_title(f"{cost}, {law} law")
 
-    return _grid(len(rows), 2, names, draw)
-
-
-def ratio(block: Mapping[str, Any], cost: str, other: str = ALONE) -> float:
-    """Cost of k and load over another's: geometric mean over seeds; inf where one is not there."""
-    ours, theirs = (np.array(block["costs"][name][cost], float) for name in (BOTH, other))
-    if not np.isfinite([ours, theirs]).all():
-        return np.inf
-    return float(np.exp(np.mean(np.log(ours) - np.log(theirs))))
+    return _grid(len(rows), 2, sorted(rows[0][1]["curves"]), draw)
 
 
-def time_ratio(block: Mapping[str, Any], other: str) -> tuple[str, bool]:
-    """The ratio of times in words, and whether k and load is faster."""
-    ours, theirs = (_median(block["costs"][name]["time"]) for name in (BOTH, other))
-    if np.isfinite(ours) and not np.isfinite(theirs):
-        return f"below {ours / block['moments'][-1]:.2f}", True
-    value = ratio(block, "time", other)
-    value = value if np.isfinite(value) else ours / theirs
+def ratio(block: Mapping[str, Any], cost: str, ours: str = BOTH, other: str = ALONE) -> float:
+    """A cost over another's: geometric mean over seeds; nan where one does not arrive."""
+    costs = np.array([block["costs"][name][cost] for name in (ours, other)], float)
+    return (
+        float(np.exp(np.mean(np.log(costs[0] / costs[1])))) if np.isfinite(costs).all() else np.nan
+    )
+
+
+def time_of(block: Mapping[str, Any], name: str) -> float:
+    """The median time to the target."""
+    return float(results.median_and_spread(np.array(block["costs"][name]["time"], float)).median)
+
+
+def time_ratio(block: Mapping[str, Any], ours: str, other: str) -> tuple[str, bool]:
+    """The ratio of times in words, and whether it is below one."""
+    first, second = time_of(block, ours), time_of(block, other)
+    if not np.isfinite(second):
+        last = first / block["moments"][-1]
+        return (f"below {last:.2f}", True) if np.isfinite(first) else ("unknown", False)
+    value = ratio(block, "time", ours, other)
+    value = value if np.isfinite(value) else first / second
     return f"{value:.2f}", value < 1
-
-
-def fastest(block: Mapping[str, Any]) -> str:
-    """The fixed k that is first at the target."""
-    fixed = [name for name in sorted(block["costs"]) if name not in (BOTH, ALONE)]
-    return min(fixed, key=lambda name: _median(block["costs"][name]["time"]))
-
-
-def _median(values: Any) -> float:
-    return float(results.median_and_spread(np.array(values, float)).median)
-
-
-def _time(block: Mapping[str, Any], name: str) -> str:
-    time = _median(block["costs"][name]["time"])
-    return f"{time:.4g}" if np.isfinite(time) else "never"
 
 
 def found_error(numbers: Numbers) -> Found:
     """Times to the target, and their ratios."""
     said, ahead = [], []
     for law, block in by_law(numbers).items():
-        fixed = fastest(block)
-        times = ", ".join(f"{name} {_time(block, name)}" for name in (BOTH, ALONE, fixed))
-        ratios = [time_ratio(block, name) for name in (ALONE, fixed)]
-        said.append(f"{law}: {times}; ratios {' and '.join(text for text, _ in ratios)}")
+        rest = [name for name in sorted(block["costs"]) if name not in (BOTH, ALONE)]
+        fixed = min(rest, key=partial(time_of, block))
+        times = [(name, time_of(block, name)) for name in (BOTH, ALONE, fixed)]
+        words = ", ".join(f"{x} {f'{y:.4g}' if np.isfinite(y) else 'never'}" for x, y in times)
+        pairs = (BOTH, ALONE), (BOTH, fixed), (ALONE, fixed)
+        ratios = [time_ratio(block, *pair) for pair in pairs]
+        said.append(f"{law}: {words}; ratios {', '.join(text for text, _ in ratios[:2])}")
         ahead.append([is_faster for _, is_faster in ratios])
-    alone, fixed = np.sum(ahead, axis=0)
-    word = "in kind" if np.all(ahead) else "differs"
-    near = f"{word}: (k, load) is faster than k alone under {alone} of {len(ahead)} laws,"
+    (alone, fixed, plain), laws = np.sum(ahead, axis=0), f"of {len(ahead)} laws"
     return Found(
         "time to the target, also of the fastest fixed k: " + "; ".join(said),
-        f"{near} than every fixed k shown under {fixed}",
+        f"{'in kind' if alone == fixed == len(ahead) else 'differs'}: (k, load) is faster than k"
+        f" alone under {alone} {laws}, than every fixed k under {fixed}, k alone than every fixed k"
+        f" under {plain}",
+    )
+
+
+def found_forerunner(numbers: Numbers) -> Found:
+    """What is known of the forerunner's example, beside its times."""
+    block = numbers["no communication"]
+    words = "nowhere above a fixed k" if block["above"] < 1 + 1e-9 else "above a fixed k somewhere"
+    starts = ", ".join(f"{x:.4g}" for x in block["stages"][ALONE]["start"][1:])
+    return Found(
+        f"adaptive k switches at {starts} and is {words}; {found_error(numbers).ours}",
+        f"in kind: the forerunner's formula ({RECALLED}) gives these switches within a share of"
+        f" {block['off']:.0e}; load as a second knob is of this paper",
     )
 
 
@@ -502,24 +460,17 @@ def found_switches(numbers: Numbers) -> Found:
     """When k and load go up, and whether they fall."""
     said, falls = [], []
     for law, block in by_law(numbers).items():
-        both, alone = (
-            {x: np.array(y) for x, y in block["stages"][name].items()} for name in (BOTH, ALONE)
-        )
-        k, load, start = both["k"], both["load"], both["start"]
-        full = int(np.argmax(load == load.max()))
-        falls.append(int(np.sum(np.diff(k) < 0) + np.sum(np.diff(load) < 0)))
+        both, alone = block["stages"][BOTH], block["stages"][ALONE]["k"]
+        start, k, load = (np.array(both[name]) for name in ("start", "k", "load"))
+        full = int(np.argmax(load))
+        falls.append(f"{np.sum((np.diff(k) < 0) | (np.diff(load) < 0))} ({law})")
         said.append(
-            f"{law}: (k, load) from ({k[0]:g}, {load[0]:g}) to ({k[-1]:g}, {load[-1]:g}) in {len(k)}"
-            f" stages, load first at {load.max():g} at time {start[full]:.4g} with k = {k[full]:g};"
-            f" k alone to {alone['k'][-1]:g} in {len(alone['k'])}"
+            f"{law}: (k, load) from ({k[0]:g}, {load[0]:g}) to ({k[-1]:g}, {load[-1]:g}) in"
+            f" {len(k)} stages, load first at {load[full]:g} at time {start[full]:.4g} with"
+            f" k = {k[full]:g}; k alone from {alone[0]:g} to {alone[-1]:g} in {len(alone)}"
         )
-    near = f"in kind: both are adapted; k or load falls at {listed(falls)} switches"
+    near = f"in kind: both are adapted; k or load falls at {', '.join(falls)} switches"
     return Found("until the target, " + "; ".join(said), near)
-
-
-def listed(values: Iterable[float], form: str = "g") -> str:
-    """Numbers in a row."""
-    return ", ".join(f"{value:{form}}" for value in values)
 
 
 def found_costs(numbers: Numbers) -> Found:
@@ -539,3 +490,88 @@ def found_costs(numbers: Numbers) -> Found:
         f"{word}: computation below {MUCH_LESS:.2f} under {len(less)} of {len(laws)} laws,"
         f" communication (uplinks) below {SLIGHTLY_MORE:g} under {len(more)}",
     )
+
+
+def _figure(name: str, functions: Any, there: str, here: str, reading: str) -> Figure:
+    """A figure whose picture is called what it is there."""
+    measure, draw, told = functions
+    return Figure(name, there, here, reading, measure, draw, told, f"{name}: {there}")
+
+
+def _three(name: str, measure: Any, title: str, here: str) -> tuple[Figure, ...]:
+    """Error, k and load, and costs of one measure."""
+    words = "cumulative computation and communication against time and error"
+    less = "significantly less computation, slightly more communication"
+    kinds = {
+        "error": ("error against wall-clock time", "less time", draw_error, found_error),
+        "switches": ("k and load as they switch", "both adapt", draw_switches, found_switches),
+        "costs": (words, less, draw_costs, found_costs),
+    }
+    fields = {"error": ("error",), "switches": ("k", "load"), "costs": ("error", *SPENT)}
+    return tuple(
+        _figure(
+            f"{name}_{kind}",
+            (only(measure, *fields[kind]), draw, told),
+            f"{what}, {title} ({RECALLED}; laws and constants not seen)",
+            here if kind == "error" else f"as `{name}_error`",
+            f"{reading} (abstract)",
+        )
+        for kind, (what, reading, draw, told) in kinds.items()
+    )
+
+
+ON_BOUND = (
+    "n = 50, 40 rows each, step 0.01, L = 2, c = 1, noise 400, first error 1,000; communication and"
+    " a whole shard take 1 each, exponential; target: the floor of k load = 1,200"
+)
+OF_SGD = (
+    "linear regression, 2,000 Gaussian rows of 20 columns, noise 3, n = 50, step 0.02, laws as"
+    " `bound_error`, plans of the data's constants, 10 seeds; target: the bound's floor of 1,200"
+)
+PAPER = Paper(
+    "fastest_k",
+    "Fast and straggler-tolerant SGD with reduced computation load",
+    "Egger, Kas Hanna, Bitar 2023, [arXiv 2304.08589](https://arxiv.org/abs/2304.08589)",
+    (
+        _figure(
+            "forerunner",
+            (only(forerunner, "error"), draw_error, found_forerunner),
+            "the forerunner's example (2002.11005): bound against time, n = 5, exponential times of"
+            f" mean 0.2, s = 10, step 0.001, L = 2, c = 1, noise 10, first error 100 ({RECALLED})",
+            "as there; (k, load) with load 1 to 10, whose time is in proportion",
+            f"adaptive k is the lowest of all fixed k at every time ({RECALLED})",
+        ),
+        *_three("bound", bounded, "on the bound", ON_BOUND),
+        *_three("sgd", sgd, "of SGD", OF_SGD),
+        _figure(
+            "synthetic",
+            (only(synthetic, "error"), draw_error, found_error),
+            "the forerunner's data (2002.11005): n = 50, 2,000 rows of 100 whole numbers 1 to 10,"
+            " weights 1 to 100, noise 1, exponential times of mean 1, step 0.0005, k from 10 to 40"
+            f" by a sign test, threshold 10, burn-in 200 ({RECALLED})",
+            "as there, two seeds; (k, load) goes up by the same test, (10, 10) to (40, 40), and its"
+            " time is in proportion to the load",
+            f"adaptive k gets lower in less time than k = 10, 20, 30, 40 ({RECALLED})",
+        ),
+        _figure(
+            "rows",
+            (only(real_rows, "error"), draw_error, found_error),
+            "none known; error against time on real rows",
+            "logistic regression, digits odd against even (`--data`: rows of a CSV file), n = 50,"
+            " step 1, close floor, laws as `bound_error`; target: that floor at 0.3 of all rows",
+            "(k, load) is there in less time (abstract)",
+        ),
+    ),
+    (
+        ("which figure has which number, and its readings", "not seen; see above."),
+        ("drawing of server and workers; tables", f"no numbers; none is known ({RECALLED})."),
+        ("the paper's own rule of switching", "not seen; here plans are optimal for the bound."),
+    ),
+    "The paper was not seen but for its abstract, and no code of its authors was found: kinds of"
+    " figures are *recalled*, settings are our own or the forerunner's, *recalled*. An update takes"
+    " the k-th smallest of n sums of communication and computation. Under the scale law a worker is"
+    " slow for a whole update, under the additive law every sample has a time of its own."
+    " Computation is what all n workers are assigned, communication what the server waits for. No"
+    " rule of switching is faster than these plans on the same bound, laws and menu. `bound` and"
+    " `sgd` are one run each, whose minutes stand at the first figure. `--full` has 40 seeds.",
+)
