@@ -31,7 +31,7 @@ BOTH, ALONE = "adaptive (k, load)", "adaptive k"
 LAWS = {"scale": "exponential, scale", "additive": "exponential, additive"}
 N_WORKERS, FIXED = 50, (1, 10, 20, 30, 40)
 LOADS = tuple(map(int, bounds.Settings().loads))  # the last is a whole shard
-SHARES = np.linspace(0, 1, 80) ** 2  # of the horizon, where a curve has its points
+SHARES = np.linspace(0, 1, 50) ** 2  # of the horizon, where a curve has its points
 LENGTHS = (1024, 4096, 14336)  # updates of a run
 ERROR = "error F(w) - F*"
 SPENT = {"samples_assigned": "computation", "uplinks": "communication"}
@@ -60,9 +60,8 @@ def plans_of(
     return {x: bounds.plan_anyway(times, bound, **options, **menu) for x, menu in menus.items()}
 
 
-def path_of(plan: stragglers.Plan, decay: float, moments: Any) -> dict[str, np.ndarray]:
+def path_of(plan: stragglers.Plan, decay: float, moments: np.ndarray) -> dict[str, np.ndarray]:
     """Where a plan is on the bound at moments float64[T]: columns float64[T]."""
-    moments = np.asarray(moments, float)
     spent = np.clip(moments[:, None] - plan.start_time, 0, plan.end_time - plan.start_time)
     updates, n = spent / plan.completion, plan.n_workers
     at = np.searchsorted(plan.start_time, moments, side="right") - 1
@@ -101,7 +100,7 @@ def on_bound(
     plans: Mapping[str, stragglers.Plan], decay: float, horizon: float, target: float
 ) -> dict[str, Any]:
     """Curves of plans until a horizon, and their costs to a target."""
-    ends = {name: [arrival(plan, decay, target)] for name, plan in plans.items()}
+    ends = {name: np.array([arrival(plan, decay, target)]) for name, plan in plans.items()}
     return {
         "moments": horizon * SHARES,
         "target": target,
@@ -130,12 +129,12 @@ def forerunner(_: Options) -> Numbers:
     times = stragglers.response(compute=clocks.exponential(MEAN / SHARD), n_workers=5)
     plans = plans_of(times, FIVE, range(1, SHARD + 1), range(1, 6))
     block = on_bound(plans, FIVE.decay, 2500.0, 3e-4)
-    table = stragglers.completion_table(times, np.array([float(SHARD)]))[0]
-    switches = switch_times(FIVE, table, SHARD)
-    block["off"] = float(np.max(np.abs(block["stages"][ALONE]["start"][1:] / switches - 1)))
-    curves = block["curves"]
-    ahead = [curves[ALONE]["error"] / curves[f"k = {k}"]["error"] for k in range(1, 6)]
-    return {"no communication": block | {"above": float(np.max(ahead))}}
+    completion = stragglers.completion_table(times, np.array([float(SHARD)]))[0]
+    starts = block["stages"][ALONE]["start"][1:]
+    off = float(np.max(np.abs(starts / switch_times(FIVE, completion, SHARD) - 1)))
+    errors = np.array([x["error"] for name, x in block["curves"].items() if name != BOTH])
+    above = float(np.max(errors[0] / errors[1:]))  # of adaptive k over each fixed k
+    return {"no communication": block | {"off": off, "above": above}}
 
 
 def switch_times(bound: stragglers.ErrorBound, completion: np.ndarray, shard: int) -> np.ndarray:
@@ -223,7 +222,7 @@ def trained(
         met = methods.Instance(task, times, times, loads, 10, np.array([target]), ())
         plans, policies = plans_of(times, bound, loads, least=met.least_samples), {}
         for name, plan in plans.items():
-            sent = float(path_of(plan, bound.decay, [1.1 * horizon])["broadcasts"][0])
+            sent = float(path_of(plan, bound.decay, np.array([1.1 * horizon]))["broadcasts"][0])
             policies[name] = methods.lasting(plan, shard), sent / N_WORKERS
         scene = study.Scene(horizon=horizon, data=met)
         block = watched(scene, bound.step_size, policies, keys)
@@ -288,8 +287,8 @@ def real_rows(options: Options) -> Numbers:
     loads = sorted({max(1, round(shard * load / LOADS[-1])) for load in LOADS})
     task = methods.logistic_task(features, labels, N_WORKERS, 1.0, None)
     close = replace(task.bound, floor=stragglers.quadratic_floor(N_WORKERS, shard))
-    task = replace(task, bound=close)
-    return trained(task, loads, 0.3, {"scale": 500.0, "additive": 500.0}, options)
+    horizons = dict.fromkeys(LAWS, 500.0)
+    return trained(replace(task, bound=close), loads, 0.3, horizons, options)
 
 
 def table(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
@@ -307,17 +306,17 @@ def table(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
 # What is drawn and said.
 
 
-def only(measure: Callable[[Options], Numbers], *fields: str) -> Callable[[Options], Numbers]:
-    """A measure with those columns of curves alone, so that files are small."""
+def only(measure: Any, *fields: str) -> Callable[[Options], Numbers]:
+    """A measure with those columns of curves alone, of adaptive ones where k is among them."""
 
-    def chosen(known: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        return {name: {x: columns[x] for x in names} for name, columns in known.items()}
+    def chosen(block: Mapping[str, Any], part: str, names: Iterable[str]) -> dict[str, Any]:
+        lines = (BOTH, ALONE) if "k" in names else block[part]
+        return {part: {line: {x: block[part][line][x] for x in names} for line in lines}}
 
     def measured(options: Options) -> Numbers:
-        numbers, parts = measure(options), {"curves": fields, "costs": bounds.COSTS}
         return {
-            law: block | {part: chosen(block[part], names) for part, names in parts.items()}
-            for law, block in numbers.items()
+            law: block | chosen(block, "curves", fields) | chosen(block, "costs", bounds.COSTS)
+            for law, block in measure(options).items()
         }
 
     return measured
@@ -475,11 +474,12 @@ def found_switches(numbers: Numbers) -> Found:
 
 def found_costs(numbers: Numbers) -> Found:
     """Costs until the target, over those of k alone."""
-    laws = by_law(numbers)
-    said = [
-        f"{law}: " + ", ".join(f"{COSTS[x]} {ratio(block, x):.2f}" for x in bounds.COSTS)
-        for law, block in laws.items()
-    ]
+    laws, said = by_law(numbers), []
+    for law, block in laws.items():
+        ratios = ", ".join(f"{COSTS[x]} {ratio(block, x):.2f}" for x in bounds.COSTS)
+        costs = (block["costs"][name] for name in (BOTH, ALONE))
+        k = [N_WORKERS * np.median(x["uplinks"]) / np.median(x["broadcasts"]) for x in costs]
+        said.append(f"{law}: {ratios} (mean k {k[0]:.3g} and {k[1]:.3g})")
     less, more = (
         [law for law, block in laws.items() if ratio(block, cost) < most]
         for cost, most in (("samples_assigned", MUCH_LESS), ("uplinks", SLIGHTLY_MORE))
