@@ -577,6 +577,6 @@ PAPER = Paper(
     " the k-th smallest of n sums of communication and computation. Under the scale law a worker is"
     " slow for a whole update, under the additive law every sample has a time of its own."
     " Computation is what all n workers are assigned, communication what the server waits for. No"
-    " rule of switching is faster than these plans on the same bound, laws and menu. `bound` and"
-    " `sgd` are one run each, whose minutes stand at the first figure. `--full` has 40 seeds.",
+    " rule of switching is faster than these plans on the same bound, laws and menu. Figures of"
+    " `bound` share one run, and so do those of `sgd`. `--full` has 40 seeds.",
 )
