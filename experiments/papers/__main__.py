@@ -43,7 +43,7 @@ def main() -> None:
         began = time.perf_counter()
         found = figure.make(of, one, settings, settings.output, commit=settings.commit)
         print(f"{of.name}.{one.name}: {found.ours} ({found.near})")
-        picture = settings.output / f"{of.name}_{one.name}.png"
+        picture = settings.output / f"paper_{of.name}_{one.name}.png"
         print(f"    {picture}, {time.perf_counter() - began:.0f} s", flush=True)
 
 
