@@ -26,7 +26,7 @@ from asyncjax.results import plots
 from asyncjax.study.protocol import SET_A, seeds_of
 from experiments.cluster import playing
 from experiments.cluster.optimum import best_utility
-from experiments.cluster.playing import LABELS, PD_ORS, PUBLISHED, SCHEDULERS, Scheduler
+from experiments.cluster.playing import LABELS, LEAST, PD_ORS, PUBLISHED, SCHEDULERS, Scheduler
 from experiments.papers.figure import RECALLED, Figure, Found, Numbers, Options, Paper
 
 NAMES = (PD_ORS, *PUBLISHED)
@@ -37,7 +37,7 @@ SIZES = 20  # jobs of a small case come from tiny workloads so many seeds apart
 FIRST, SECOND = (0.10, 0.55, 0.35), (0.30, 0.69, 0.01)  # without hurry, sensitive, critical
 BURST = 0.23  # of all jobs of the Google pattern arrive in its second slot
 DRAWS = 100  # random roundings of a slot
-LEAST = 1e-24  # the lowest price in single precision, as in PD-ORS
+LOWEST = 1e-24  # the lowest price in single precision, as in PD-ORS
 HULL, PLAIN = "hulls of whole units", "linear programme"
 SPREAD = "PD-ORS, never on one machine"
 OF_WHOLE, OF_SLOTS = "utility over deterministic", "slots solved by a draw"
@@ -76,7 +76,7 @@ def steepness(mix: Sequence[float], kind: np.ndarray, draw: np.ndarray) -> np.nd
     return np.where(kind < mix[0], 0.0, hurried)
 
 
-def counted(options: Options, default: int, *, full: int = 20) -> list[study.Seeds]:
+def counted(options: Options, default: int, *, full: int = 20) -> Sequence[study.Seeds]:
     """The instances of a figure."""
     return seeds_of(options.seed, SET_A, 2 if options.quick else full if options.full else default)
 
@@ -88,7 +88,8 @@ def swept(scenes: Scenes, rules: Mapping[str, Scheduler], seeds: Sequence[study.
     """Utility and finished jobs of rules by scene and instance, [scenes][instances]."""
     runs: dict[str, Any] = {name: {"utility": [], "completed": []} for name in rules}
     for scene, (name, rule) in itertools.product(scenes, rules.items()):
-        each = [playing.method(rule).run(scene(one), {}, one) for one in seeds]
+        play: Any = playing.method(rule).run
+        each = [play(scene(one), {}, one) for one in seeds]
         for field, rows in runs[name].items():
             rows.append([float(np.asarray(one[field])) for one in each])
     return runs
@@ -115,8 +116,7 @@ def draw_sweep(x_label: str, numbers: Numbers) -> Any:
     """Utility against what is swept, a line a scheduler, a panel a preset."""
     parts = []
     for title, runs in numbers["runs"].items():
-        known = [name for name in NAMES if name in runs]
-        lines = [line(LABELS[one], numbers["x"], runs[one]["utility"]) for one in known]
+        lines = [line(LABELS[one], numbers["x"], runs[one]["utility"]) for one in NAMES]
         parts.append(plots.Panel(f"{x_label}\n{title}", lines))
     return plots.panels(parts, y_label="total utility")
 
@@ -124,11 +124,9 @@ def draw_sweep(x_label: str, numbers: Numbers) -> Any:
 def most(runs: Numbers) -> str:
     """Where PD-ORS earns most, and how much more than the best of the others."""
     ours = means(runs, PD_ORS)
-    share = ours / np.max([means(runs, one) for one in NAMES[1:]], axis=0)
+    share = ours / np.maximum(np.max([means(runs, one) for one in NAMES[1:]], axis=0), LEAST)
     count = f"{(share > 1).sum()} of {len(share)} places"
-    return (
-        f"PD-ORS earns most in {count}, {share.min():.2f} to {share.max():.2f} times the best rival"
-    )
+    return f"PD-ORS earns most in {count}, {share.min():.2f} to {share.max():.2f} times the next"
 
 
 def found_sweep(x_label: str, why: str, numbers: Numbers) -> Found:
@@ -182,7 +180,7 @@ def times(options: Options) -> Numbers:
             name: np.mean([finished(rule, one) for one in scenes], axis=0).tolist()
             for name, rule in RULES.items()
         }
-    return {"size": size, "shares": shares}
+    return {"shares": shares}
 
 
 def finished(rule: Scheduler, scene: study.Scene) -> np.ndarray:
@@ -202,8 +200,9 @@ def finished(rule: Scheduler, scene: study.Scene) -> np.ndarray:
 
 def draw_times(numbers: Numbers) -> Any:
     """The share of jobs done against slots, a panel a preset."""
-    parts, x = [], np.arange(1, numbers["size"][1] + 1)
+    parts = []
     for preset, shares in numbers["shares"].items():
+        x = np.arange(1, len(shares[PD_ORS]) + 1)
         lines = [results.Series(LABELS[one], x, *[np.array(shares[one])] * 3) for one in NAMES]
         parts.append(plots.Panel(f"slots since arrival\n{preset}", lines))
     return plots.panels(parts, y_label="share of the jobs that are done")
@@ -315,7 +314,7 @@ def spread_slots(point: Place, seeds: study.Seeds) -> dict[str, Any]:
     held = np.einsum("kph,kpr->phr", units[:, job, slot], demand)
     load = cluster.resources_used(schedule, jobs)[slot] - held
     bounds = cluster.price_bounds(jobs, machines, n_slots=n_slots)
-    low = max(float(bounds.low), LEAST)
+    low = max(float(bounds.low), LOWEST)
     return {
         "price": np.asarray(cluster.price(load, machines.capacity, low, bounds.high)),
         "room": machines.capacity - load,
@@ -430,7 +429,7 @@ def locality(options: Options) -> Numbers:
 
 def over_ours(runs: Numbers, name: str) -> np.ndarray:
     """A rule's utility over that of PD-ORS, float[scenes, instances]."""
-    return np.array(runs[name]["utility"]) / np.array(runs[PD_ORS]["utility"])
+    return np.array(runs[name]["utility"]) / np.maximum(runs[PD_ORS]["utility"], LEAST)
 
 
 def draw_locality(numbers: Numbers) -> Any:
@@ -448,7 +447,7 @@ def found_locality(numbers: Numbers) -> Found:
     words, grows = [], []
     for preset, runs in numbers["runs"].items():
         ours = means(runs, PD_ORS)
-        more = {one: ours / means(runs, one) for one in (SPREAD, "oasis")}
+        more = {one: ours / np.maximum(means(runs, one), LEAST) for one in (SPREAD, "oasis")}
         words.append(
             f"{preset}: PD-ORS {listed(ours)}; over itself never on one machine"
             f" {listed(more[SPREAD], '.2f')}; over OASiS {listed(more['oasis'], '.2f')}"
