@@ -157,14 +157,14 @@ def by_jobs(options: Options) -> Numbers:
     """All schedulers, 10 to 50 jobs."""
     x = (10, 50) if options.quick else (10, 20, 30, 40, 50)
     scenes = [Place(n, 20, 100, preset="ranges") for n in x]
-    return {"x": x, "runs": {"ranges": swept(scenes, RULES, counted(options, 6))}}
+    return {"x": x, "runs": {"ranges": swept(scenes, RULES, counted(options, 4))}}
 
 
 def by_horizon(options: Options) -> Numbers:
     """All schedulers, 20 to 80 slots."""
-    x = (20, 50) if options.quick else (20, 40, 60, 80)
+    x = (20, 80) if options.quick else (20, 40, 60, 80) if options.full else (20, 50, 80)
     scenes = [Place(50, n, 100, preset="ranges") for n in x]
-    return {"x": x, "runs": {"ranges": swept(scenes, RULES, counted(options, 4))}}
+    return {"x": x, "runs": {"ranges": swept(scenes, RULES, counted(options, 3))}}
 
 
 # Training times.
@@ -175,7 +175,7 @@ def times(options: Options) -> Numbers:
     size = (50, 40, 20) if options.quick else (100, 80, 30)
     shares: dict[str, Any] = {}
     for preset in PRESETS:
-        scenes = [Place(*size, preset=preset)(one) for one in counted(options, 6)]
+        scenes = [Place(*size, preset=preset)(one) for one in counted(options, 4)]
         shares[preset] = {
             name: np.mean([finished(rule, one) for one in scenes], axis=0).tolist()
             for name, rule in RULES.items()
@@ -251,7 +251,7 @@ def small(n_jobs: int, n_slots: int, seeds: study.Seeds) -> study.Scene:
 
 def optimum(options: Options) -> Numbers:
     """PD-ORS and OASiS over the optimum, by jobs and by slots."""
-    seeds, places = counted(options, 8), {"jobs": (2, 4, 6, 8, 10), "slots": (5, 10, 15, 20)}
+    seeds, places = counted(options, 6), {"jobs": (2, 4, 6, 8, 10), "slots": (5, 10, 20)}
     if options.quick:
         places = {"jobs": (2, 6), "slots": (6, 10)}
     fixed, rules = (6 if options.quick else 10), {name: RULES[name] for name in NAMES[:3]}
@@ -347,7 +347,7 @@ def feasible(key: jax.Array, problem: Any, gains: jax.Array, points: int) -> jax
 def gain(options: Options) -> Numbers:
     """PD-ORS with random rounding by the gain on fractions before it."""
     gains = (0.9, 1.0, 1.2) if options.quick else (0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
-    key, seeds = jax.random.key(options.seed), counted(options, 8)
+    key, seeds = jax.random.key(options.seed), counted(options, 6)
     point = Place(50, 20, 30, preset="ranges")
     each, crowded = [spread_slots(point, one) for one in seeds], [point(one) for one in seeds]
     slots = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
@@ -420,7 +420,7 @@ def locality(options: Options) -> Numbers:
     rules = {PD_ORS: RULES[PD_ORS]} | spread | {"oasis": RULES["oasis"]}
     runs = {
         preset: swept(
-            [Place(50, 20, 30, preset=preset, links=n) for n in x], rules, counted(options, 8)
+            [Place(50, 20, 30, preset=preset, links=n) for n in x], rules, counted(options, 6)
         )
         for preset in ("ranges", "local")
     }
@@ -465,7 +465,7 @@ def pattern(path: Path) -> tuple[float, ...]:
 
 def arrivals(options: Options) -> Numbers:
     """The second mix under alternating arrivals, a burst, and the pattern of a file."""
-    x, size, seeds = ((10, 30) if options.quick else (10, 30, 50)), (100, 75), counted(options, 3)
+    x, size, seeds = ((10, 30, 50) if options.full else (10, 30)), (100, 75), counted(options, 3)
     size = (40, 30) if options.quick else size
     even = np.ones(size[1])
     even[1] = BURST / (1 - BURST) * (size[1] - 1)
@@ -511,14 +511,14 @@ PAPER = Paper(
             "jobs",
             _sweep(by_jobs, "jobs", FULL),
             "total utility against 10 to 50 jobs, 100 machines, 20 slots",
-            "as there on `ranges`, six instances",
+            "as there on `ranges`, four instances",
             f"{MORE} more jobs there are",
         ),
         _figure(
             "horizon",
             _sweep(by_horizon, "slots"),
             "total utility against a horizon of 20 to 80 slots, 50 jobs, 100 machines",
-            "as there on `ranges`, four instances; jobs arrive over the whole horizon",
+            "as there on `ranges`, three instances; jobs arrive over the whole horizon",
             "PD-ORS earns most at every horizon",
         ),
         _figure(
@@ -526,7 +526,7 @@ PAPER = Paper(
             (times, draw_times, found_times),
             "training times by scheduler, unfinished jobs set to T, 100 jobs, 80 slots,"
             " 30 machines",
-            "as there on `ranges`, and on `balanced`; six instances; the whole distribution",
+            "as there on `ranges`, and on `balanced`; four instances; the whole distribution",
             "PD-ORS has the least median time",
         ),
         _figure(
@@ -534,7 +534,7 @@ PAPER = Paper(
             (optimum, draw_optimum, found_optimum),
             "the offline optimum (Gurobi) over PD-ORS, against jobs up to 10 and slots",
             "two machines with two resources (`tiny`), to 10 jobs and 20 slots, exact by HiGHS,"
-            " eight instances; four resources and more machines have too many placements",
+            " six instances; four resources and more machines have too many placements",
             "the ratio stays near 1, far below the proved bound",
         ),
         _figure(
@@ -542,7 +542,7 @@ PAPER = Paper(
             (gain, draw_gain, found_gain),
             "the gain G_delta on the fractions before randomised rounding",
             f"{DRAWS} draws a slot, G = 0.8 to 1.2, on `ranges`, 50 jobs, 20 slots, 30 machines,"
-            " eight instances; and the slots in which PD-ORS spreads a job, at their prices",
+            " six instances; and the slots in which PD-ORS spreads a job, at their prices",
             "best near G = 1: less leaves slots uncovered, more does not fit",
         ),
         _figure(
@@ -558,7 +558,7 @@ PAPER = Paper(
             (locality, draw_locality, found_locality),
             "PD-ORS and OASiS by how much faster links inside a machine are",
             "links across slowed to 1 / 1 to 1 / 50 of those inside, `ranges` and `local`, 50 jobs,"
-            " 20 slots, 30 machines, eight instances; besides PD-ORS that never uses one machine",
+            " 20 slots, 30 machines, six instances; besides PD-ORS that never uses one machine",
             "the lead over OASiS, whose workers and servers stand apart, grows with the ratio",
         ),
         _figure(
