@@ -453,9 +453,10 @@ def found_locality(numbers: Numbers) -> Found:
             f" {listed(more[SPREAD], '.2f')}; over OASiS {listed(more['oasis'], '.2f')}"
         )
         up = all(x[-1] > x[0] for x in more.values())
-        grows.append(f"{'grows' if up else 'does not grow'} with the ratio on {preset}")
-    ratios = f"ratio {listed(numbers['x'])}. {'. '.join(words)}"
-    return Found(ratios, f"in kind: the lead {' and '.join(grows)}")
+        pays = f"one machine pays at {(more[SPREAD] > 1.01).sum()} of {len(ours)} ratios"
+        grows.append(f"{'grows' if up else 'does not grow'} with it on {preset}, where {pays}")
+    text = f"ratio {listed(numbers['x'])}. {'. '.join(words)}"
+    return Found(text, f"in kind: the lead {'; it '.join(grows)}")
 
 
 def pattern(path: Path) -> tuple[float, ...]:
