@@ -164,7 +164,7 @@ def by_horizon(options: Options) -> Numbers:
     """All schedulers, 20 to 80 slots."""
     x = (20, 80) if options.quick else (20, 40, 60, 80) if options.full else (20, 50, 80)
     scenes = [Place(50, n, 100, preset="ranges") for n in x]
-    return {"x": x, "runs": {"ranges": swept(scenes, RULES, counted(options, 3))}}
+    return {"x": x, "runs": {"ranges": swept(scenes, RULES, counted(options, 2))}}
 
 
 # Training times.
@@ -175,7 +175,7 @@ def times(options: Options) -> Numbers:
     size = (50, 40, 20) if options.quick else (100, 80, 30)
     shares: dict[str, Any] = {}
     for preset in PRESETS:
-        scenes = [Place(*size, preset=preset)(one) for one in counted(options, 4)]
+        scenes = [Place(*size, preset=preset)(one) for one in counted(options, 3)]
         shares[preset] = {
             name: np.mean([finished(rule, one) for one in scenes], axis=0).tolist()
             for name, rule in RULES.items()
@@ -251,10 +251,10 @@ def small(n_jobs: int, n_slots: int, seeds: study.Seeds) -> study.Scene:
 
 def optimum(options: Options) -> Numbers:
     """PD-ORS and OASiS over the optimum, by jobs and by slots."""
-    seeds, places = counted(options, 6), {"jobs": (2, 4, 6, 8, 10), "slots": (5, 10, 20)}
+    seeds, places = counted(options, 6), {"jobs": (2, 4, 6, 8, 10), "slots": (6, 10, 16)}
     if options.quick:
         places = {"jobs": (2, 6), "slots": (6, 10)}
-    fixed, rules = (6 if options.quick else 10), {name: RULES[name] for name in NAMES[:3]}
+    fixed, rules = (10 if options.full else 6), {name: RULES[name] for name in NAMES[:3]}
     known: dict[str, Any] = {}
     for axis, x in places.items():
         ratios: dict[str, Any] = {name: [] for name in rules}
@@ -466,7 +466,7 @@ def pattern(path: Path) -> tuple[float, ...]:
 
 def arrivals(options: Options) -> Numbers:
     """The second mix under alternating arrivals, a burst, and the pattern of a file."""
-    x, size, seeds = ((10, 30, 50) if options.full else (10, 30)), (100, 75), counted(options, 3)
+    x, size, seeds = ((10, 30, 50) if options.full else (10, 30)), (100, 75), counted(options, 2)
     size = (40, 30) if options.quick else size
     even = np.ones(size[1])
     even[1] = BURST / (1 - BURST) * (size[1] - 1)
@@ -519,7 +519,7 @@ PAPER = Paper(
             "horizon",
             _sweep(by_horizon, "slots"),
             "total utility against a horizon of 20 to 80 slots, 50 jobs, 100 machines",
-            "as there on `ranges`, three instances; jobs arrive over the whole horizon",
+            "as there on `ranges`, two instances; jobs arrive over the whole horizon",
             "PD-ORS earns most at every horizon",
         ),
         _figure(
@@ -527,14 +527,14 @@ PAPER = Paper(
             (times, draw_times, found_times),
             "training times by scheduler, unfinished jobs set to T, 100 jobs, 80 slots,"
             " 30 machines",
-            "as there on `ranges`, and on `balanced`; four instances; the whole distribution",
+            "as there on `ranges`, and on `balanced`; three instances; the whole distribution",
             "PD-ORS has the least median time",
         ),
         _figure(
             "optimum",
             (optimum, draw_optimum, found_optimum),
             "the offline optimum (Gurobi) over PD-ORS, against jobs up to 10 and slots",
-            "two machines with two resources (`tiny`), to 10 jobs and 20 slots, exact by HiGHS,"
+            "two machines with two resources (`tiny`), to 10 jobs and 16 slots, exact by HiGHS,"
             " six instances; four resources and more machines have too many placements",
             "the ratio stays near 1, far below the proved bound",
         ),
@@ -566,7 +566,7 @@ PAPER = Paper(
             "arrivals",
             _sweep(arrivals, "machines"),
             f"utility against machines with the arrivals of the Google trace, {shares_of(SECOND)}",
-            "100 jobs, 75 slots on `ranges`, three instances; alternating arrivals; a burst of"
+            "100 jobs, 75 slots on `ranges`, two instances; alternating arrivals; a burst of"
             f" {BURST:.0%} in the second slot; and those of `--data`, a CSV file whose second"
             " column is jobs by slot: here the pattern tabulated in pengyanghua/DL2 (trace.py)",
             "PD-ORS earns most, as with drawn arrivals",
