@@ -358,7 +358,7 @@ def gain(options: Options) -> Numbers:
     for name, hull in ((HULL, True), (PLAIN, False)):
         rule = partial(cluster.pd_ors, hull=hull, draws=DRAWS, key=key)
         shares = [[earned(rule, x, scale=g) for x in crowded] for g in gains]
-        known[OF_WHOLE][name] = (np.array(shares) / whole).tolist()
+        known[OF_WHOLE][name] = (np.array(shares) / np.maximum(whole, LEAST)).tolist()
         test = jax.jit(jax.vmap(partial(feasible, points=32 * hull), in_axes=(0, 0, None)))
         known[OF_SLOTS][name] = np.asarray(test(keys, slots, jnp.array(gains)), float).T.tolist()
     return {"gains": gains, "known": known}
