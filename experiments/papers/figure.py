@@ -21,7 +21,7 @@ from experiments import part
 from experiments.common.numbers import rounded
 
 ROWS = part.ROWS / "papers"
-PAPERS = ("cd_grab",)
+PAPERS = ("delay_adaptive", "cd_grab")
 RECALLED = "*recalled*"  # of a setting that was remembered and not seen
 DIGITS = 5
 Numbers = Mapping[str, Any]
