@@ -21,12 +21,12 @@ def small(seed: int = 0, n_workers: int = 2) -> delay_adaptive.Descent:
 
 
 def test_a_delay_is_the_writes_between_a_read_and_its_write() -> None:
-    log = np.zeros((2, 4, 5))
-    log[0, :2] = [[0, 1.0, 0, 0, 0.1], [1, 4.0, 1, 0, 0.1]]
-    log[1, :2] = [[0, 2.0, 0, 0, 0.1], [2, 3.0, 0, 1, 0.1]]
+    log = np.zeros((2, 4, 6))
+    log[0, :2] = [[0, 1.0, 0, 0, 0.1, 1], [1, 4.0, 1, 0, 0.1, 0]]
+    log[1, :2] = [[0, 2.0, 0, 0, 0.1, 0], [2, 3.0, 0, 1, 0.1, 0]]
     known = delay_adaptive.in_order(log, np.array([2.0, 2.0]))
     assert known["trace"]["delay"] == "0 1 0 2"
-    assert (known["torn"], known["met"], known["seconds"]) == (0.25, 0.25, 3.0)
+    assert (known["torn"], known["met"], known["steps"]) == (0.25, 0.25, 1.0)
 
 
 def test_a_gradient_of_a_block_is_that_of_the_objective() -> None:
@@ -48,7 +48,7 @@ def test_one_writer_descends_as_if_alone() -> None:
     known = delay_adaptive.in_order(memory.log, memory.writes)
     assert {*known["trace"]["delay"].split()} == {"0"}
     assert known["torn"] == known["met"] == 0
-    assert memory.room[0] == pytest.approx(0.9 * task.n_writes)  # no window, so 0.9 each
+    assert known["steps"] == pytest.approx(0.9 * task.n_writes)  # no window, so 0.9 each
     again = task.memory(bytearray(size))
     delay_adaptive.descend(task, again, 0, np.inf)
     assert np.array_equal(memory.model, again.model)
