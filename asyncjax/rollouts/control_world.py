@@ -1,0 +1,847 @@
+"""The world that a control plane meets: what may happen to it, what must hold, in virtual time.
+
+`Plane` is the rules: it holds one manager, lets events happen to it in any order that can occur,
+keeps books of its own, and says what is broken. `Example` is a run of it: lengths, times and faults
+are drawn, and events come in the order of their times. What happened is a list of events, plain
+tuples `(kind, number, word, time)`, which `replay` puts before a fresh manager without any times.
+
+    start r      a rollout begins with the published weights, if the manager lets it
+    finish r     it ends: accepted, filtered or failed
+    time out r   it is given up;   late r: its answer comes all the same
+    train        the trainer takes a batch, and has a further version
+    publish v    the generators get version v
+    save         a checkpoint of the trainer and of the manager
+    resume       both die and go on from the checkpoint; what ran or waited is lost
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import selectors
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count, islice
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Event = tuple[str, int, str, float]
+Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+REQUIRED = ("may_start", "started", "finished", "taken", "published")
+OPTIONAL = ("select", "evict", "counts", "save", "restore", "timed_out")
+AGES = ("age_each", "age_batch", "age_aggregate")
+SAFETY = (*AGES, "trained_once", "nothing_lost", "counted", "concurrency", "round_trip", "returns")
+LIVENESS = ("progress", "starvation", "throughput")
+FAULTS = (
+    "failures",
+    "filtered",
+    "timeouts",
+    "late_answers",
+    "restarts",
+    "slow_engine",
+    "paused_sync",
+    "resume",
+)
+SOMETIMES = (
+    "all slots busy",
+    "refused while a slot was free",
+    "two events at one instant",
+    "trained at the age bound",
+    "trained above the age bound",
+    "a later rollout finished first",
+    "a rollout failed",
+    "a rollout was filtered",
+    "a rollout timed out",
+    "an answer came late",
+    "an engine restarted with rollouts on it",
+    "a version was skipped",
+    "resumed with work in flight",
+    "resumed more than once",
+    "thrown away by the manager",
+)
+_EVENTS = 4_000  # of an example; a manager that lets nothing end would go on for ever
+_SLOW = 0.002  # seconds that a call may stand still, neither computing nor returning
+
+
+@dataclass(frozen=True)
+class World:
+    """What the manager is surrounded by; what is None is drawn anew for each example.
+
+    Attributes:
+        lengths: Recorded lengths of rollouts, drawn with replacement; None: of five laws.
+        group: Samples of a rollout; it ends with the longest of them.
+        engines: Servers that the slots are spread over; one may be slow, or restart.
+        training_time: Of a step, in the time that all slots need for a batch.
+        sync_time: Of the weights to the generators, in steps.
+        steps: Steps of the trainer in the longest examples.
+        endless: Faults never end; then only safety is asked.
+        patience: Batches that may be trained while a finished rollout waits; None: 2 (max_staleness
+            + 2).
+        throughput: Least share of the steps per time of a run that nothing bounds; 0: not asked.
+        least_capacity: Least value of `counts()["capacity"]`.
+
+    Example:
+        >>> World(lengths=[3.0, 40.0], steps=6).group
+        1
+    """
+
+    lengths: Sequence[float] | None = None
+    group: int = 1
+    engines: int = 2
+    training_time: float | None = None
+    sync_time: float | None = None
+    steps: int = 8
+    endless: bool = False
+    patience: int | None = None
+    throughput: float = 0.0
+    least_capacity: int = 0
+
+
+class Setting(NamedTuple):
+    """A manager and what is asked of it."""
+
+    make: Callable[[], Any]
+    batch: int
+    slots: int
+    max_staleness: float
+    asked: frozenset[str]
+    faults: tuple[str, ...]
+    world: World
+
+    @property
+    def patience(self) -> float:
+        """Batches that may be trained while a finished rollout waits."""
+        given = self.world.patience
+        return 2 * (self.max_staleness + 2) if given is None else given
+
+
+class Broken(Exception):
+    """Something does not hold; `claim` is Python that fails, in place of the last call or not."""
+
+    def __init__(self, invariant: str, sentence: str, claim: str = "", last: bool = True) -> None:
+        super().__init__(sentence)
+        self.invariant, self.sentence, self.claim, self.last = invariant, sentence, claim, last
+
+
+class Misuse(TypeError):
+    """The adapter is none; what is wrong is told as it is, and no finding."""
+
+
+class _Idle(Exception):
+    """A coroutine waits, and nothing will ever wake it."""
+
+
+class _NoWaiting(selectors.SelectSelector):
+    """Nothing comes from outside: where a loop would sleep, its clock moves on."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise _Idle
+        if timeout > 0:
+            self.loop.now += timeout + 1e-9
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is that of the world."""
+
+    def __init__(self, now: float) -> None:
+        selector = _NoWaiting()
+        self.now = now
+        super().__init__(selector)
+        selector.loop = self
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.now
+
+    def advance(self, time: float) -> None:
+        """Lets everything happen that is due until `time`."""
+        self.run_until_complete(asyncio.sleep(max(0.0, time - self.now)))
+
+    def finish(self) -> None:
+        """Ends tasks that are left."""
+        if tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
+            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.close()
+
+
+class Plane:
+    """One manager under the rules of the world, and books of what it should know.
+
+    Ages are the versions that the trainer holds when it trains, less the published one at the
+    start. Those in aggregate are counted since the last start of the trainer.
+    """
+
+    def __init__(self, setting: Setting, wrap: Wrap | None = None) -> None:
+        self.setting, self.wrap, self.now = setting, wrap, 0.0
+        self.slots, self.batch, self.bound = setting.slots, setting.batch, setting.max_staleness
+        self.asked, self.patience = setting.asked, setting.patience
+        self.loop: VirtualLoop | None = None
+        self.calls: list[list[Any]] = []  # name, arguments, answer; of a replay
+        self.events: list[Event] = []
+        self.seen: set[str] = set()
+        self.ages: dict[str, tuple[str, int]] = {}  # statement: what breaks it, after which event
+        self.start_version: dict[int, int] = {}
+        self.finish_version: dict[int, int] = {}
+        self.running: dict[int, None] = {}
+        self.waiting: dict[int, None] = {}
+        self.retry: dict[int, None] = {}
+        self.gone: dict[int, None] = {}
+        self.evictions: dict[int, int] = {}
+        self.trained: set[int] = set()
+        self.version = self.published = self.since = self.age_sum = self.resumes = 0
+        self.steps: list[list[int]] = []  # ages of each batch since the last start
+        self.saved: tuple[Any, int, set[int], bool] | None = None
+
+    def connect(self) -> None:
+        """Begins with a fresh manager."""
+        adapter = self.setting.make()
+        self.may_start = self.bind(adapter, "may_start")
+        self.started = self.bind(adapter, "started")
+        self.finished = self.bind(adapter, "finished")
+        self.taken = self.bind(adapter, "taken")
+        self.publishes = self.bind(adapter, "published")
+        self.select, self.evict = self.bind(adapter, "select"), self.bind(adapter, "evict")
+        self.counts = self.bind(adapter, "counts") if "counted" in self.asked else None
+        self.save_state, self.restore = self.bind(adapter, "save"), self.bind(adapter, "restore")
+        self.timed_out = self.bind(adapter, "timed_out")
+
+    def bind(self, adapter: Any, name: str) -> Any:
+        """A method that returns when it is done, whatever it is; None: there is none."""
+        method = getattr(adapter, name, None)
+        if method is None:
+            return None
+        if inspect.iscoroutinefunction(method):
+            method = self.completed(method)
+        return method if self.wrap is None else self.wrap(name, method)
+
+    def completed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A coroutine function as a function, run on the loop of the world."""
+        loop = self.loop = self.loop or VirtualLoop(self.now)
+        return lambda *given: loop.run_until_complete(method(*given))
+
+    def recorded(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method whose calls are written down."""
+
+        def call(*given: Any) -> Any:
+            entry = [name, copy.deepcopy(given), None]
+            self.calls.append(entry)
+            entry[2] = method(*given)
+            return entry[2]
+
+        return call
+
+    def broke(self, invariant: str, sentence: str, claim: str = "", last: bool = False) -> None:
+        """Stops where this is asked; `last`: the claim stands for the last call."""
+        if invariant in self.asked:
+            raise Broken(invariant, sentence, claim, last)
+
+    def ask(self) -> bool:
+        """Whether the manager lets a rollout start."""
+        answer = self.may_start()
+        if answer is True or answer is False:
+            return answer
+        if hasattr(answer, "close"):
+            answer.close()
+        raise Misuse(f"may_start() of the adapter must return True or False, got {answer!r}")
+
+    def start(self, rollout: int) -> bool:
+        """A rollout starts, unless the manager refuses."""
+        if len(self.running) >= self.slots:
+            if "concurrency" in self.asked and self.ask():
+                self.events.append(("start", rollout, "", self.now))
+                self.broke(
+                    "concurrency",
+                    f"may_start() is True while all {self.slots} slots are busy",
+                    "assert not manager.may_start()",
+                    True,
+                )
+            return False
+        if not self.ask():
+            self.seen.add("refused while a slot was free")
+            return False
+        self.events.append(("start", rollout, "", self.now))
+        self.start_version[rollout] = self.published
+        self.running[rollout] = None
+        self.retry.pop(rollout, None)
+        if len(self.running) == self.slots:
+            self.seen.add("all slots busy")
+        self.started(rollout)
+        if self.counts is not None:
+            self.check_counts()
+        return True
+
+    def finish(self, rollout: int, outcome: str) -> None:
+        """A running rollout ends: `accepted`, `filtered` or `failed`."""
+        self.events.append(("finish", rollout, outcome, self.now))
+        if next(iter(self.running)) != rollout:
+            self.seen.add("a later rollout finished first")
+        del self.running[rollout]
+        if outcome == "accepted":
+            self.waiting[rollout] = None
+            self.finish_version[rollout] = self.version
+        else:
+            self.seen.add(f"a rollout {'failed' if outcome == 'failed' else 'was filtered'}")
+        self.finished(rollout, outcome)
+        self.after()
+
+    def time_out(self, rollout: int) -> None:
+        """A running rollout is given up."""
+        self.events.append(("time out", rollout, "", self.now))
+        self.seen.add("a rollout timed out")
+        del self.running[rollout]
+        self.gone[rollout] = None
+        self.timed_out(rollout)
+        self.after()
+
+    def late(self, rollout: int) -> None:
+        """The answer of one that was given up comes all the same; the trainer never sees it."""
+        self.events.append(("late", rollout, "", self.now))
+        self.seen.add("an answer came late")
+        del self.gone[rollout]
+        self.finished(rollout, "accepted")
+        self.after()
+
+    def train(self) -> bool:
+        """The trainer takes a batch, if there is one."""
+        members = self.members()
+        if members is None:
+            return False
+        version, start_version, waiting = self.version, self.start_version, self.waiting
+        self.events.append(("train", version, "", self.now))
+        ages = [version - start_version[rollout] for rollout in members]
+        for rollout in members:
+            del waiting[rollout]
+        self.trained.update(members)
+        self.version = version + 1
+        self.since += len(members)
+        self.age_sum += sum(ages)
+        self.steps.append(ages)
+        if max(ages) >= self.bound:
+            self.seen.add("trained at the age bound")
+            self.check_ages(members, ages)
+        if waiting:
+            first = next(iter(waiting))
+            trained = self.version - self.finish_version[first]
+            if trained > self.patience:
+                sentence = (
+                    f"rollout {first} has waited while {trained} batches were trained; at most"
+                    f" {self.patience:g} may pass"
+                )
+                self.broke("starvation", sentence, f"raise AssertionError({sentence!r})")
+        self.taken(members)
+        self.after()
+        return True
+
+    def members(self) -> list[int] | None:
+        """The next batch: what the manager selects of those that wait, or the first of them."""
+        waiting, size = self.waiting, self.batch
+        if self.select is None:
+            return list(islice(waiting, size)) if len(waiting) >= size else None
+        if not waiting:
+            return None
+        members = self.select(list(waiting))
+        if members is None:
+            return None
+        if not isinstance(members, list | tuple) or len(members) != size:
+            words = f"must return None or a list of {size} rollouts that wait, got {members!r}"
+            raise Misuse(f"select() of the adapter {words}")
+        wrong = [rollout for rollout in members if rollout not in waiting]
+        if wrong or len(set(members)) < size:
+            self.events.append(("train", self.version, "", self.now))
+            again = [r for r in members if r in self.trained or members.count(r) > 1]
+            one = (again or wrong)[0]
+            said = "was trained before" if one in self.trained else "is there twice"
+            said = said if again else "does not wait"
+            claim = f"assert {one} not in manager.select({list(waiting)})"
+            if again and one not in self.trained:
+                claim = f"assert manager.select({list(waiting)}).count({one}) == 1"
+            self.broke("trained_once", f"select() returns {one}, which {said}", claim, True)
+            return None
+        return list(members)
+
+    def check_ages(self, members: list[int], ages: list[int]) -> None:
+        """The three statements about ages; what is not asked is noted."""
+        bound, oldest = self.bound, max(ages)
+        if oldest > bound:
+            self.seen.add("trained above the age bound")
+            rollout = members[ages.index(oldest)]
+            said = f"rollout {rollout} is {oldest} versions old when it is trained"
+            self.break_age("age_each", said, f"assert max({ages}) <= {bound:g}")
+        if sum(ages) > bound * len(ages):
+            said = f"a batch is {sum(ages) / len(ages):.2f} versions old on average"
+            self.break_age("age_batch", said, f"assert sum({ages}) <= {bound:g} * {len(ages)}")
+        if self.age_sum > bound * self.since:
+            said = f"{self.since} rollouts were {self.age_sum / self.since:.2f} versions old"
+            every = [age for step in self.steps for age in step]
+            claim = f"assert sum({every}) <= {bound:g} * {len(every)}"
+            self.break_age("age_aggregate", f"{said} at their training on average", claim)
+
+    def break_age(self, statement: str, said: str, claim: str) -> None:
+        """Notes the first example of a statement that does not hold."""
+        sentence = f"{said}; the bound is {self.bound:g}"
+        self.ages.setdefault(statement, (sentence, len(self.events)))
+        self.broke(statement, sentence, claim)
+
+    def publish(self, version: int) -> None:
+        """The generators get a version."""
+        self.events.append(("publish", version, "", self.now))
+        if version > self.published + 1:
+            self.seen.add("a version was skipped")
+        self.published = version
+        self.publishes(version)
+        self.after()
+
+    def save(self) -> None:
+        """A checkpoint between two steps."""
+        self.events.append(("save", self.version, "", self.now))
+        state = copy.deepcopy(self.save_state())
+        quiet = not (self.running or self.waiting)
+        self.saved = (state, self.version, set(self.trained), quiet)
+
+    def resume(self) -> None:
+        """Trainer and manager go on from the checkpoint."""
+        if self.saved is None:
+            return
+        state, version, trained, quiet = self.saved
+        self.events.append(("resume", version, "", self.now))
+        if self.running or self.waiting:
+            self.seen.add("resumed with work in flight")
+        self.resumes += 1
+        if self.resumes > 1:
+            self.seen.add("resumed more than once")
+        for books in (self.running, self.waiting, self.retry, self.gone):
+            books.clear()
+        self.version = self.published = version
+        self.trained, self.since, self.age_sum, self.steps = set(trained), 0, 0, []
+        self.close()
+        self.connect()
+        self.restore(copy.deepcopy(state))
+        if "round_trip" in self.asked:
+            self.check_round_trip(state, quiet)
+        self.publishes(version)
+        self.after()
+
+    def check_round_trip(self, state: Any, quiet: bool) -> None:
+        """What was saved with nothing in flight comes back; else saving it once more does."""
+        again = copy.deepcopy(self.save_state())
+        wanted = state
+        if not quiet:
+            other = self.setting.make()
+            self.bind(other, "restore")(copy.deepcopy(again))
+            wanted, again = again, copy.deepcopy(self.bind(other, "save")())
+        if again != wanted:
+            said = f"after restore({wanted!r}) save() returns {again!r}"
+            self.broke("round_trip", said, f"assert manager.save() == {wanted!r}", True)
+
+    def after(self) -> None:
+        """What follows every event but a start: evictions, and the counts."""
+        if self.evict is not None and (self.waiting or self.running):
+            self.throw_away()
+        if self.counts is not None:
+            self.check_counts()
+
+    def throw_away(self) -> None:
+        """Asks the manager what it throws away."""
+        untrained = [*self.waiting, *self.running]
+        for rollout in self.evict(untrained):
+            if rollout not in self.waiting and rollout not in self.running:
+                said = f"evict() returns {rollout}, which neither runs nor waits"
+                claim = f"assert {rollout} not in manager.evict({untrained})"
+                self.broke("nothing_lost", said, claim, True)
+                continue
+            self.seen.add("thrown away by the manager")
+            age = self.version - self.start_version[rollout]
+            if age <= self.bound:
+                said = f"rollout {rollout} is thrown away {age} versions old; the bound is"
+                claim = f"assert {rollout} not in manager.evict({untrained})"
+                self.broke("nothing_lost", f"{said} {self.bound:g}", claim, True)
+            times = self.evictions[rollout] = self.evictions.get(rollout, 0) + 1
+            if times > self.patience and self.start_version[rollout] == self.version - age:
+                said = f"rollout {rollout} was thrown away {times} times and never trained"
+                claim = f"assert {rollout} not in manager.evict({untrained})"
+                self.broke("starvation", said, claim, True)
+            self.waiting.pop(rollout, None)
+            self.running.pop(rollout, None)
+            self.retry[rollout] = None
+
+    def check_counts(self) -> None:
+        """What the manager counts beside our books."""
+        for name, told in self.counts().items():
+            if name == "capacity":
+                if told < self.setting.world.least_capacity:
+                    least = self.setting.world.least_capacity
+                    claim = f"assert manager.counts()['capacity'] >= {least}"
+                    said = f"the capacity is {told}; it must be at least {least}"
+                    self.broke("counted", said, claim, True)
+                continue
+            trained = self.version * self.batch
+            books = {"running": len(self.running), "waiting": len(self.waiting), "trained": trained}
+            books["accepted"] = books["waiting"] + trained
+            if name not in books:
+                names = ", ".join([*books, "capacity"])
+                raise Misuse(f"counts() of the adapter may hold {names}, got {name!r}")
+            if told != books[name]:
+                claim = f"assert manager.counts()[{name!r}] == {books[name]}"
+                said = f"the manager counts {told} as {name}; there are {books[name]}"
+                self.broke("counted", said, claim, True)
+
+    def check_stuck(self) -> None:
+        """Whether there is work and nothing can ever happen again."""
+        if self.running or self.published < self.version or self.train():
+            return
+        if not self.ask():
+            said = f"nothing runs, {len(self.waiting)} wait, and may_start() stays False"
+            self.broke("progress", said, "assert manager.may_start()", True)
+
+    def apply(self, event: Event) -> None:
+        """Lets an event happen, if it can in this state."""
+        kind, number, word, time = event
+        self.now = time
+        if self.loop is not None:
+            self.loop.advance(time)
+        if kind == "start":
+            if number not in self.start_version or number in self.retry:
+                self.start(number)
+        elif kind == "finish":
+            if number in self.running:
+                self.finish(number, word)
+        elif kind == "train":
+            self.train()
+        elif kind == "publish":
+            if self.published < number <= self.version:
+                self.publish(number)
+        elif kind == "time out":
+            if number in self.running:
+                self.time_out(number)
+        elif kind == "late":
+            if number in self.gone:
+                self.late(number)
+        elif kind == "save":
+            self.save()
+        else:
+            self.resume()
+
+    def close(self) -> None:
+        """Ends what the manager left on the loop."""
+        if self.loop is not None:
+            self.loop.finish()
+            self.loop = None
+
+    def outcome(self, steps: Callable[[], None]) -> Broken | None:
+        """Runs steps; what broke, if something did."""
+        try:
+            steps()
+        except Broken as broken:
+            return broken
+        except Misuse:
+            raise
+        except _Idle:
+            last = f"{self.calls[-1][0]}() " if self.calls else "a call "
+            return Broken("returns", f"{last}waits for something that never comes")
+        except Exception as error:
+            return self.raised(error)
+        finally:
+            self.close()
+        return None
+
+    def raised(self, error: Exception) -> Broken:
+        """What is told of an exception of the manager."""
+        where = "the manager"
+        if self.calls:
+            name, given, _ = self.calls[-1]
+            where = f"{name}({', '.join(map(repr, given))})"
+        return Broken("returns", f"{where} raised {type(error).__name__}: {error}", "", False)
+
+
+def replay(setting: Setting, events: Sequence[Event]) -> tuple[Broken | None, Plane]:
+    """Puts events before a fresh manager; what breaks, and the plane with all calls."""
+    plane = Plane(setting)
+    plane.wrap = plane.recorded
+
+    def steps() -> None:
+        plane.connect()
+        for event in events:
+            plane.apply(event)
+        if "progress" in setting.asked:
+            plane.check_stuck()
+
+    return plane.outcome(steps), plane
+
+
+class Example:
+    """One drawn schedule: the world in virtual time."""
+
+    def __init__(self, setting: Setting, seed: int, number: int, wrap: Wrap | None = None):
+        self.setting, self.world = setting, setting.world
+        self.rng = np.random.default_rng([seed, number])
+        self.uniform: list[float] = []
+        self.lengths: list[float] = []
+        self.heap: list[tuple[float, float, str, Any]] = []
+        self.plane = Plane(setting, wrap)
+        self.attempt: dict[int, int] = {}
+        self.engine_of: dict[int, int] = {}
+        self.next_rollout = 0
+        self.ended = 0  # steps of the trainer, less those that a death made void
+        self.busy = self.paused = False
+        self.draw_settings()
+
+    def draw(self) -> float:
+        """A number between 0 and 1."""
+        if not self.uniform:
+            self.uniform = self.rng.random(256).tolist()
+        return self.uniform.pop()
+
+    def draw_settings(self) -> None:
+        """Laws, times and faults of this example."""
+        draw, world, setting = self.draw, self.world, self.setting
+        self.law, self.ties = int(draw() * 5), draw() < 0.4
+        share = 0.0 if draw() < 0.15 else 0.5
+        active = {fault for fault in setting.faults if draw() < share}
+        self.faultless = not active
+        batch_time = max(1.0, setting.batch / setting.slots)
+        factor = 4.0 ** (2.0 * draw() - 1.0) if world.training_time is None else world.training_time
+        self.training = max(batch_time * factor, 1e-9)
+        sync = (0.0, 0.1, 0.5, 1.5)[int(draw() * 4)]
+        self.sync = self.training * (sync if world.sync_time is None else world.sync_time)
+        self.blocking = draw() < 0.5  # the trainer waits for the sync
+        self.steps = 1 + int(draw() * world.steps)
+        self.cap = setting.slots if draw() < 0.7 else 1 + int(draw() * setting.slots)
+        self.failing = draw() * 0.5 if "failures" in active else 0.0
+        self.filtering = draw() * 0.9 if "filtered" in active else 0.0
+        self.hanging = draw() * 0.3 if "timeouts" in active else 0.0
+        self.answering = 0.7 if "late_answers" in active else 0.0
+        self.speeds = [1.0] * world.engines
+        if "slow_engine" in active:
+            self.speeds[0] = 2.0 + 10.0 * draw()
+        self.saving = 0.6 if "resume" in active else 0.0
+        horizon = self.steps * max(self.training, batch_time)
+        self.calm = float("inf") if world.endless else horizon
+        for kind, fault in (("restart", "restarts"), ("die", "resume"), ("pause", "paused_sync")):
+            if fault in active:
+                for _ in range(1 + int(draw() * 2)):
+                    self.push(horizon * draw(), kind, draw())
+
+    def length(self, rollout: int) -> float:
+        """Of a rollout: the longest of its group."""
+        while rollout >= len(self.lengths):
+            shape, rng = (64, self.world.group), self.rng
+            if self.world.lengths is not None:
+                values = rng.choice(np.asarray(self.world.lengths, float), shape)
+                values = values / np.mean(self.world.lengths)
+            elif self.law == 0:
+                values = np.ones(shape)
+            elif self.law == 1:
+                values = 0.5 + rng.random(shape)
+            elif self.law == 2:
+                values = rng.exponential(size=shape)
+            elif self.law == 3:
+                values = np.minimum((rng.pareto(1.5, shape) + 1.0) / 3.0, 30.0)
+            else:
+                values = np.where(rng.random(shape) < 0.1, 6.0, 0.45)
+            if self.ties:
+                values = np.ceil(2.0 * values) / 2.0
+            self.lengths.extend(values.max(1).tolist())
+        return self.lengths[rollout]
+
+    def push(self, time: float, kind: str, what: Any) -> None:
+        """Plans an event; those of one instant come in a drawn order."""
+        heappush(self.heap, (time, self.draw(), kind, what))
+
+    def run(self) -> Broken | None:
+        """The whole example; what broke."""
+        return self.plane.outcome(self.go)
+
+    def go(self) -> None:
+        """Events in the order of their times, until enough steps have ended."""
+        plane, heap, handlers = self.plane, self.heap, self.handlers()
+        events, last = plane.events, -1.0
+        plane.connect()
+        self.settle()
+        while heap and self.ended < self.steps and len(events) < _EVENTS:
+            time, _, kind, what = heappop(heap)
+            if time == last:
+                plane.seen.add("two events at one instant")
+            plane.now = last = time
+            if plane.loop is not None:
+                plane.loop.advance(time)
+            if handlers[kind](what) is None:
+                self.settle()
+        if not heap and not self.world.endless:
+            plane.check_stuck()
+
+    def handlers(self) -> dict[str, Callable[[Any], Any]]:
+        """What each kind of event does; one that returns something was void."""
+        return {
+            "end": self.on_end,
+            "late": self.on_late,
+            "step": self.on_step,
+            "sync": self.on_sync,
+            "restart": self.on_restart,
+            "die": self.on_death,
+            "pause": self.on_pause,
+            "go on": self.on_going_on,
+        }
+
+    def on_end(self, what: tuple[int, int, str]) -> Any:
+        """A rollout ends, or is given up."""
+        rollout, attempt, outcome = what
+        if rollout not in self.plane.running or self.attempt[rollout] != attempt:
+            return True
+        if outcome != "timeout":
+            return self.plane.finish(rollout, outcome)
+        self.plane.time_out(rollout)
+        if self.draw() < self.answering:
+            self.push(self.plane.now + 2.0 * self.draw(), "late", rollout)
+        return None
+
+    def on_late(self, rollout: int) -> Any:
+        """A late answer comes."""
+        return self.plane.late(rollout) if rollout in self.plane.gone else True
+
+    def on_step(self, resumes: int) -> Any:
+        """A step of the trainer ends."""
+        plane = self.plane
+        if resumes != plane.resumes:
+            return True
+        self.ended, self.busy = plane.version, self.blocking
+        self.push(plane.now + self.sync, "sync", (plane.version, resumes))
+        if not self.busy:
+            self.checkpoint()
+        return None
+
+    def on_sync(self, what: tuple[int, int]) -> Any:
+        """Weights have reached the generators, unless the sync is paused."""
+        version, resumes = what
+        plane = self.plane
+        if resumes != plane.resumes:
+            return True
+        if not self.paused and version > plane.published:
+            plane.publish(version)
+        if self.blocking:
+            self.busy = False
+            self.checkpoint()
+        return None
+
+    def checkpoint(self) -> None:
+        """Saves, sometimes."""
+        if self.saving and self.draw() < self.saving:
+            self.plane.save()
+
+    def on_restart(self, which: float) -> Any:
+        """An engine restarts: its rollouts are lost."""
+        engine = int(which * self.world.engines)
+        lost = [r for r in self.plane.running if self.engine_of[r] == engine]
+        if lost:
+            self.plane.seen.add("an engine restarted with rollouts on it")
+        for rollout in lost:
+            if rollout in self.plane.running:
+                self.plane.finish(rollout, "failed")
+        return None
+
+    def on_death(self, _: float) -> Any:
+        """The trainer dies and resumes."""
+        if self.plane.saved is None:
+            return True
+        self.plane.resume()
+        self.ended, self.busy = self.plane.version, False
+        return None
+
+    def on_pause(self, long: float) -> Any:
+        """The sync is paused."""
+        self.paused = True
+        self.push(self.plane.now + self.training * (1.0 + 3.0 * long), "go on", None)
+        return None
+
+    def on_going_on(self, _: None) -> Any:
+        """The pause ends: the newest weights are handed over."""
+        self.paused = False
+        if self.ended > self.plane.published:
+            self.plane.publish(self.ended)
+        return None
+
+    def settle(self) -> None:
+        """The trainer takes a batch if it is free; free slots are filled."""
+        plane = self.plane
+        if not self.busy and plane.train():
+            self.busy = True
+            self.push(plane.now + self.training, "step", plane.resumes)
+        elif not self.busy and len(plane.waiting) > 4 * (plane.bound + 2) * plane.batch:
+            said = f"{len(plane.waiting)} rollouts wait, and select() returns None"
+            plane.broke("progress", said, f"raise AssertionError({said!r})", False)
+        for _ in range(max(1, self.cap - len(plane.running))):
+            rollout = next(iter(plane.retry), self.next_rollout)
+            if len(plane.running) >= self.cap < self.setting.slots or not plane.start(rollout):
+                break
+            self.begin(rollout)
+
+    def begin(self, rollout: int) -> None:
+        """Draws how a rollout that has started will end."""
+        now = self.plane.now
+        self.next_rollout = max(self.next_rollout, rollout + 1)
+        attempt = self.attempt[rollout] = self.attempt.get(rollout, -1) + 1
+        engine = self.engine_of[rollout] = int(self.draw() * self.world.engines)
+        lasts, outcome = self.length(rollout) * self.speeds[engine], "accepted"
+        if now < self.calm and not self.faultless:
+            chance = self.draw()
+            if chance < self.hanging:
+                lasts, outcome = 4.0, "timeout"
+            elif self.draw() < self.failing:
+                lasts, outcome = lasts * self.draw(), "failed"
+            elif self.draw() < self.filtering:
+                outcome = "filtered"
+        heappush(self.heap, (now + lasts, self.draw(), "end", (rollout, attempt, outcome)))
+
+
+class _Free:
+    """A manager that bounds nothing."""
+
+    def may_start(self) -> bool:
+        return True
+
+    def started(self, rollout: int) -> None: ...
+
+    def finished(self, rollout: int, outcome: str) -> None: ...
+
+    def taken(self, rollouts: list[int]) -> None: ...
+
+    def published(self, version: int) -> None: ...
+
+
+def free_time(setting: Setting, seed: int, number: int) -> float:
+    """When the example would have ended if the slots alone bounded it."""
+    setting = setting._replace(make=_Free, asked=frozenset(), faults=())
+    example = Example(setting, seed, number)
+    example.run()
+    return example.plane.now
+
+
+def standing_still(setting: Setting, seed: int, number: int) -> set[tuple[int, str]]:
+    """Calls, by their number and name, that lost real time without computing; three at most."""
+    slow: set[tuple[int, str]] = set()
+    numbers = count()
+
+    def watch(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            at, began, worked = next(numbers), perf_counter(), thread_time()
+            try:
+                return method(*given)
+            finally:
+                if perf_counter() - began - (thread_time() - worked) > _SLOW:
+                    slow.add((at, name))
+                    if len(slow) >= 3:
+                        raise Broken("", "three calls stood still")
+
+        return call
+
+    Example(setting, seed, number, watch).run()
+    return slow
