@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from asyncjax.rollouts.control_world import Broken, Event, Misuse, Plane, Setting, replay
 from asyncjax.storage import write_atomically
 
+_STEPS = ("train", "publish", "save", "resume")  # events whose number is a version
 _REPLAYS = 6_000  # at most, to make one finding small
 
 
@@ -57,6 +58,19 @@ def lines_of(events: Sequence[Event]) -> list[list[Event]]:
     return lines
 
 
+def _less_one_step(events: Sequence[Event], step: int, batch: Sequence[int]) -> list[Event]:
+    """The events without the step of that number; later versions are lower by one."""
+    left, steps = list[Event](), -1
+    for kind, number, word, time in events:
+        steps += kind == "train"
+        if kind in _STEPS:
+            if not (kind == "train" and steps == step):
+                left.append((kind, number - (steps >= step), word, time))
+        elif number not in batch:
+            left.append((kind, number, word, time))
+    return left
+
+
 class Shrinker:
     """Makes a schedule small; `breaks` counts its replays."""
 
@@ -86,17 +100,41 @@ class Shrinker:
                 return events
             size //= 2
 
-    def together(self, events: list[Event]) -> list[Event]:
-        """Moves events behind the last one of their kind, where that makes fewer lines."""
-        for at in range(1, len(events)):
-            kind = events[at][0], events[at][2]
-            for before in range(at - 1, 0, -1):
-                if (events[before - 1][0], events[before - 1][2]) != kind:
-                    continue
-                moved = [*events[:before], events[at], *events[before:at], *events[at + 1 :]]
-                if len(lines_of(moved)) < len(lines_of(events)):
-                    events = self.breaks(moved) or events
+    def without_steps(self, events: list[Event]) -> list[Event]:
+        """Leaves out a step of the trainer with its batch, or a rollout with all its events."""
+        step = 0
+        while True:
+            _, plane = replay(self.setting, events)
+            self.left -= 1
+            if step >= len(plane.batches):
                 break
+            shorter = self.breaks(_less_one_step(events, step, plane.batches[step]))
+            if shorter is not None and len(shorter) < len(events):
+                events = shorter
+            else:
+                step += 1
+        for rollout in sorted({number for kind, number, *_ in events if kind == "start"}):
+            fewer = [event for event in events if event[0] in _STEPS or event[1] != rollout]
+            shorter = self.breaks(fewer)
+            events = events if shorter is None or len(shorter) >= len(events) else shorter
+        return events
+
+    def together(self, events: list[Event]) -> list[Event]:
+        """Moves events to the last one of their kind, or to the next, where that saves lines."""
+        for at in range(len(events)):
+            kinds = [(event[0], event[2]) for event in events]
+            if at >= len(kinds):
+                break
+            before = [i + 1 for i in range(at - 1) if kinds[i] == kinds[at]][-1:]
+            behind = [i for i in range(at + 2, len(kinds)) if kinds[i] == kinds[at]][:1]
+            for place in before + behind:
+                moved = [*events[:at], *events[at + 1 :]]
+                moved.insert(place - (place > at), events[at])
+                if len(lines_of(moved)) < len(lines_of(events)):
+                    other = self.breaks(moved)
+                    if other is not None and len(lines_of(other)) < len(lines_of(events)):
+                        events = other
+                        break
         return events
 
     def simpler(self, events: list[Event]) -> list[Event]:
@@ -110,9 +148,8 @@ class Shrinker:
         for kind, number, _, _ in events:
             if kind == "start":
                 names.setdefault(number, len(names))
-        free = ("train", "publish", "save", "resume")
         anew = [
-            (kind, number if kind in free else names.get(number, number), word, time)
+            (kind, number if kind in _STEPS else names.get(number, number), word, time)
             for kind, number, word, time in events
         ]
         return self.breaks(anew) or events
@@ -124,7 +161,8 @@ class Shrinker:
             return None
         while True:
             size = len(lines_of(small)), len(small)
-            small = self.simpler(self.together(self.without(small)))
+            small = self.without_steps(self.without(small))
+            small = self.simpler(self.together(small))
             if (len(lines_of(small)), len(small)) >= size:
                 return small
 
@@ -159,8 +197,7 @@ def unsteady(example: int, first: Broken | None, second: Broken | None) -> str:
 
 def timeline(setting: Setting, events: Sequence[Event], broken: Broken, plane: Plane | None) -> str:
     """The events as lines, and what they break."""
-    batches = [entry[1][0] for entry in plane.calls if entry[0] == "taken"] if plane else []
-    steps = iter(batches)
+    steps = iter(plane.batches if plane else [])
     rows = []
     for number, line in enumerate(lines_of(events), 1):
         kind, _, word, _ = line[0]
@@ -189,6 +226,13 @@ Written by asyncjax.rollouts.check_control_plane; it runs without it.
 def test_{invariant}():
     manager = make()
 '''
+_RUN = """
+loop = asyncio.new_event_loop()
+
+
+def run(call):
+    return loop.run_until_complete(asyncio.wait_for(call, 5))
+"""
 
 
 def written_test(setting: Setting, broken: Broken, plane: Plane, source: str) -> str:
@@ -207,9 +251,10 @@ def written_test(setting: Setting, broken: Broken, plane: Plane, source: str) ->
         at = _write_call(calls, at, waits, body)
     if broken.claim:
         body += _claim(broken.claim, waits)
-    imports = f"import asyncio\n\n{source}\n" if waits else f"{source}\n"
+    needs = ["asyncio"] * bool(waits) + ["copy"] * any("copy." in line for line in body)
+    imports = "".join(f"import {name}\n" for name in needs) + "\n" * bool(needs) + f"{source}\n"
     if waits:
-        imports += "\nrun = asyncio.new_event_loop().run_until_complete\n"
+        imports += _RUN
     head = _TOP.format(
         sentence=broken.sentence[:1].upper()
         + broken.sentence[1:].rstrip(".").replace('"', "'")
@@ -261,8 +306,10 @@ def _write_call(calls: list[list[Any]], at: int, waits: set[str], body: list[str
         body.append("manager = make()  # the old one died")
     if name in ("select", "evict") and answer:
         body += [f"if {_said(name, text, waits)} != {answer!r}:", "    return  # another choice"]
-    elif name not in ("counts", "save"):
-        body.append(_said(name, text, waits))
+    elif name == "save":
+        body.append(f"state = copy.deepcopy({_said(name, '', waits)})")
+    elif name != "counts":
+        body.append(_said(name, "state" if name == "restore" else text, waits))
     return at + 1
 
 

@@ -1,4 +1,4 @@
-"""Managers for tests: the capacity rules of public frameworks, and known bugs beside the mended form.
+"""Managers for tests: capacity rules of public frameworks, and known bugs beside the mended form.
 
 A bug is a class that differs from `Budget` in one place. Kinds are those that public trackers have.
 """
@@ -88,6 +88,11 @@ class Skyrl(Areal):
             while not self.may_start():
                 await self.changed.wait()
             self.running.add(rollout)
+
+    async def finished(self, rollout, outcome):
+        async with self.changed:
+            super().finished(rollout, outcome)
+            self.changed.notify_all()
 
     async def published(self, version):
         async with self.changed:
@@ -219,9 +224,14 @@ class OlderThanStated(Discard):
         return self.version - self.start[rollout] > self.bound
 
 
-class SavesLess(Areal):
+class SavesMore(Areal):
     def save(self):
         return {"trained": self.trained + len(self.running)}
+
+
+class RestoresLess(Areal):
+    def restore(self, state):
+        self.accepted = state["trained"]
 
 
 class WaitsForEver(Skyrl):
@@ -287,7 +297,8 @@ PAIRS = {
     "thrown away too soon": kind(ThrowsAwayTooSoon, Discard, "nothing_lost", *EACH),
     "older than stated": kind(OlderThanStated, Discard, "age_each", *EACH),
     "more than slots": kind(MoreThanSlots, Narrow, "concurrency"),
-    "saves what it did not train": kind(SavesLess, Areal, "round_trip", "round_trip"),
+    "saves what it did not train": kind(SavesMore, Areal, "counted", "counted"),
+    "forgets what was restored": kind(RestoresLess, Areal, "round_trip", "round_trip"),
     "waits for ever": kind(WaitsForEver, Skyrl, "returns"),
     "forgets who was given up": kind(Forgets, Areal, "returns"),
 }

@@ -28,12 +28,8 @@ def run_written(text, folder, name, make):
     try:
         next(value for key, value in vars(module).items() if key.startswith("test_"))()
     finally:
-        if hasattr(module, "run"):
-            loop = module.run.__self__
-            for task in control_planes.asyncio.all_tasks(loop):
-                task.cancel()
-            loop.run_until_complete(control_planes.asyncio.sleep(0))
-            loop.close()
+        if hasattr(module, "loop"):
+            module.loop.close()
 
 
 @pytest.mark.parametrize("kind", PAIRS)
