@@ -12,6 +12,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +165,10 @@ class Shrinker:
             small = self.without_steps(self.without(small))
             small = self.simpler(self.together(small))
             if (len(lines_of(small)), len(small)) >= size:
-                return small
+                break
+        times = accumulate((event[3] for event in small), max)  # moving events left them mixed
+        ordered = [(*event[:3], time) for event, time in zip(small, times, strict=True)]
+        return self.breaks(ordered) or small
 
 
 def finding_of(

@@ -198,6 +198,7 @@ class Plane:
         self.gone: dict[int, None] = {}
         self.evictions: dict[int, int] = {}
         self.trained: set[int] = set()
+        self.fresh: set[int] = set()
         self.version = self.published = self.since = self.age_sum = self.resumes = 0
         self.steps: list[list[int]] = []  # ages of each batch since the last start
         self.batches: list[list[int]] = []  # members of every batch
@@ -274,6 +275,10 @@ class Plane:
         self.start_version[rollout] = self.published
         self.running[rollout] = None
         self.retry.pop(rollout, None)
+        if self.published == self.version:
+            self.fresh.add(rollout)
+        else:
+            self.fresh.discard(rollout)
         if len(self.running) == self.slots:
             self.seen.add("all slots busy")
         self.started(rollout)
@@ -468,8 +473,9 @@ class Plane:
                 said = f"rollout {rollout} is thrown away {age} versions old; the bound is"
                 claim = f"assert {rollout} not in manager.evict({untrained})"
                 self.broke("nothing_lost", f"{said} {self.bound:g}", claim, True)
-            times = self.evictions[rollout] = self.evictions.get(rollout, 0) + 1
-            if times > self.patience and self.start_version[rollout] == self.version - age:
+            fresh = rollout in self.fresh  # it began with the newest weights
+            times = self.evictions[rollout] = self.evictions.get(rollout, 0) + fresh
+            if times > self.patience:
                 said = f"rollout {rollout} was thrown away {times} times and never trained"
                 claim = f"assert {rollout} not in manager.evict({untrained})"
                 self.broke("starvation", said, claim, True)
@@ -616,7 +622,7 @@ class Example:
         self.training = max(batch_time * factor, 1e-9)
         sync = (0.0, 0.1, 0.5, 1.5)[int(draw() * 4)]
         self.sync = self.training * (sync if world.sync_time is None else world.sync_time)
-        self.blocking = draw() < 0.5  # the trainer waits for the sync
+        self.blocking = draw() < 0.5 or self.sync == 0.0  # the trainer waits for the sync
         self.in_turns = draw() < 0.2  # generators and trainer take turns
         self.steps = 1 + int(draw() * world.steps)
         self.cap = setting.slots if draw() < 0.7 else 1 + int(draw() * setting.slots)
