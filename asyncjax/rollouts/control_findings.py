@@ -128,9 +128,9 @@ class Shrinker:
                 break
             before = [i + 1 for i in range(at - 1) if kinds[i] == kinds[at]][-1:]
             behind = [i for i in range(at + 2, len(kinds)) if kinds[i] == kinds[at]][:1]
-            for place in before + behind:
+            for target in before + behind:
                 moved = [*events[:at], *events[at + 1 :]]
-                moved.insert(place - (place > at), events[at])
+                moved.insert(target - (target > at), events[at])
                 if len(lines_of(moved)) < len(lines_of(events)):
                     other = self.breaks(moved)
                     if other is not None and len(lines_of(other)) < len(lines_of(events)):

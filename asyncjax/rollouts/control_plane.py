@@ -89,7 +89,6 @@ __all__ = [
     "Finding",
     "Report",
     "World",
-    "check_control_plane",
 ]
 INVARIANTS: tuple[str, ...] = (*SAFETY, *LIVENESS)
 _DEFAULT = tuple(name for name in INVARIANTS if name not in ("age_each", "age_batch"))
@@ -351,8 +350,8 @@ def _setting(
     max_staleness = real("max_staleness", max_staleness, least=0.0)
     asked = _names("invariants", invariants, INVARIANTS)
     world = _world(World() if world is None else world)
-    if world.endless:
-        asked = tuple(name for name in asked if name not in LIVENESS)
+    unasked = LIVENESS if world.endless else () if world.throughput else ("throughput",)
+    asked = tuple(name for name in asked if name not in unasked)
     try:
         adapter = make()
     except Exception as error:

@@ -163,7 +163,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def advance(self, time: float) -> None:
         """Lets everything happen that is due until `time`."""
-        self.run_until_complete(asyncio.sleep(max(0.0, time - self.now)))
+        if getattr(self, "_ready", True) or getattr(self, "_scheduled", True):
+            self.run_until_complete(asyncio.sleep(max(0.0, time - self.now)))
+        self.now = max(self.now, time)
 
     def finish(self) -> None:
         """Ends tasks that are left."""
@@ -593,6 +595,7 @@ class Example:
     def __init__(self, setting: Setting, seed: int, number: int, wrap: Wrap | None = None):
         self.setting, self.world = setting, setting.world
         self.rng = np.random.default_rng([seed, number])
+        self.length_rng = np.random.default_rng([seed, number, 1])  # whatever else is drawn
         self.uniform: list[float] = []
         self.lengths: list[float] = []
         self.heap: list[tuple[float, float, str, Any]] = []
@@ -615,7 +618,7 @@ class Example:
         draw, world, setting = self.draw, self.world, self.setting
         self.law, self.ties = int(draw() * 5), draw() < 0.4
         share = 0.0 if draw() < 0.15 else 0.5
-        active = {fault for fault in setting.faults if draw() < share}
+        active = {fault for fault in FAULTS if draw() < share and fault in setting.faults}
         self.faultless = not active
         batch_time = max(1.0, setting.batch / setting.slots)
         factor = 4.0 ** (2.0 * draw() - 1.0) if world.training_time is None else world.training_time
@@ -644,7 +647,7 @@ class Example:
     def length(self, rollout: int) -> float:
         """Of a rollout: the longest of its group."""
         while rollout >= len(self.lengths):
-            shape, rng = (64, self.world.group), self.rng
+            shape, rng = (64, self.world.group), self.length_rng
             if self.world.lengths is not None:
                 values = rng.choice(np.asarray(self.world.lengths, float), shape)
                 values = values / np.mean(self.world.lengths)

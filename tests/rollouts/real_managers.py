@@ -30,8 +30,15 @@ FILES = {
     ),
     "nemo": (
         "RL/nemo_rl/algorithms/async_utils/staleness_sampler.py",
-        ["BaseSampler", "WindowedSampler", "_gated_required_buffer_capacity", "_GatedSampler"]
-        + ["ReadyFirstSampler", "WeightFifoSampler", "InOrderSampler"],
+        [
+            "BaseSampler",
+            "WindowedSampler",
+            "_gated_required_buffer_capacity",
+            "_GatedSampler",
+            "ReadyFirstSampler",
+            "WeightFifoSampler",
+            "InOrderSampler",
+        ],
     ),
 }
 BATCH, SLOTS, BOUND = 2, 4, 1

@@ -1,7 +1,7 @@
 """`check_control_plane`: known bugs are found and told apart from mended managers; doors."""
 
+import asyncio
 import importlib.util
-import json
 import subprocess
 import sys
 import time
@@ -57,9 +57,183 @@ def test_a_known_bug_is_found_and_its_schedule_is_short(kind, tmp_path):
 def test_a_right_manager_passes(name):
     make, settings = RIGHT[name]
     numbers = {"batch": make.batch, "slots": make.slots, "max_staleness": make.bound}
-    report = check_control_plane(make, **numbers, examples=150, **settings)
+    report = check_control_plane(make, **numbers, examples=40, **settings)
     report.raise_if_wrong()
-    assert report.examples == 150
+    assert report.examples == 40
+
+
+def test_it_needs_no_jax():
+    code = (
+        "import sys; from asyncjax.rollouts import check_control_plane; print('jax' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
+
+
+NUMBERS = {"batch": 2, "slots": 4, "max_staleness": 1}
+
+
+def test_all_three_statements_about_ages_are_told():
+    report = check_control_plane(Areal, **NUMBERS, examples=60)
+    assert report.right
+    assert report.ages["age_aggregate"] is None
+    for statement in ("age_each", "age_batch"):
+        assert report.ages[statement].n_events <= 15
+    text = str(report)
+    assert "age_each      not asked, does not: " in text
+    assert "age_aggregate asked, holds in all of them" in text
+    assert "why age_each is no promise of this manager:" in text
+
+
+def test_rare_states_are_counted():
+    first = check_control_plane(Discard, **NUMBERS, invariants=EACH, examples=150).sometimes
+    second = check_control_plane(Areal, **NUMBERS, examples=30).sometimes
+    assert all(first[state] + second[state] for state in first), (first, second)
+
+
+def test_the_same_seed_is_the_same_report():
+    first, second = (check_control_plane(Areal, **NUMBERS, examples=20, seed=3) for _ in range(2))
+    assert first.sometimes == second.sometimes
+    assert first.ages == second.ages
+
+
+def test_a_finding_is_saved_and_runs_first(tmp_path):
+    buggy, mended, _, settings = PAIRS["burst after resume"]
+    first = check_control_plane(buggy, **settings, folder=tmp_path)
+    assert first.file.parent == tmp_path
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".py"]
+    again = check_control_plane(buggy, **settings, folder=tmp_path)
+    assert again.examples == 0
+    assert again.finding.events == first.finding.events
+    assert check_control_plane(mended, **settings, folder=tmp_path, examples=20).right
+    (tmp_path / "other.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"findings .* got 'other.json'"):
+        check_control_plane(mended, **settings, folder=tmp_path)
+
+
+def test_endless_faults_ask_for_safety_alone():
+    buggy, _, _, settings = PAIRS["failed lose capacity"]
+    settings = settings | {"invariants": ("progress", "age_aggregate")}
+    report = check_control_plane(buggy, **settings, world=World(endless=True), examples=30)
+    assert report.right
+    assert report.asked == ("age_aggregate",)
+
+
+def test_throughput_is_compared_with_a_run_that_nothing_bounds():
+    world = World(throughput=0.9, training_time=1.0)
+    asked = {"batch": 2, "slots": 4, "max_staleness": 0, "invariants": ("throughput",)}
+    report = check_control_plane(control_planes.Synchronous, **asked, world=world)
+    assert report.finding.invariant == "throughput"
+    assert "a share of 0." in report.finding.sentence
+    world = World(throughput=0.1, lengths=[1.0])
+    assert check_control_plane(Areal, **NUMBERS, invariants=("throughput",), world=world).right
+
+
+def test_recorded_lengths_and_groups():
+    world = World(lengths=[10.0, 10.0, 900.0], group=3, engines=1)
+    report = check_control_plane(Areal, **NUMBERS, world=world, examples=20)
+    assert report.right
+
+
+class Sleeps(Areal):
+    def finished(self, rollout, outcome):
+        time.sleep(0.005)
+        super().finished(rollout, outcome)
+
+
+class SleepsInVirtualTime(Skyrl):
+    async def finished(self, rollout, outcome):
+        await asyncio.sleep(100.0)
+        await super().finished(rollout, outcome)
+
+
+class Capacity(Areal):
+    def may_start(self):
+        return 3
+
+
+class Coroutine(Areal):
+    def may_start(self):
+        return asyncio.sleep(0)
+
+
+class Few(Discard):
+    def select(self, waiting):
+        return waiting[:1]
+
+
+class OtherCounts(Areal):
+    def counts(self):
+        return {"flying": 0}
+
+
+class Nothing:
+    def __init__(self):
+        raise OSError("no such file")
+
+
+class NoTaken:
+    may_start = started = finished = published = lambda self, *given: True
+
+
+class FewArguments(Areal):
+    def finished(self, rollout):
+        pass
+
+
+class NoCheckpoint(Areal):
+    save = None
+
+
+class Unsteady(Areal):
+    made_so_far = 0
+
+    def __init__(self):
+        super().__init__()
+        Unsteady.made_so_far += 1
+        self.odd = Unsteady.made_so_far % 2
+
+    def may_start(self):
+        return super().may_start() and not self.odd
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "words"),
+    [
+        (Sleeps, {}, "finished() of the adapter must not wait in real time"),
+        (Capacity, {}, "may_start() of the adapter must return True or False, got 3"),
+        (Coroutine, {}, "may_start() of the adapter must return True or False, got <coroutine"),
+        (Few, {"invariants": EACH}, "select() of the adapter must return None or a list of 2"),
+        (OtherCounts, {}, "counts() of the adapter may hold running, waiting"),
+        (Nothing, {}, "make must return an adapter when it is called, raised OSError"),
+        (NoTaken, {}, "the adapter that make returns must have taken(), got"),
+        (
+            FewArguments,
+            {},
+            "finished() of the adapter must take 2 arguments, got finished(rollout)",
+        ),
+        (NoCheckpoint, {"faults": ["resume"]}, "must have save() for the fault 'resume'"),
+        (Unsteady, {}, "make must return a manager that does the same under the same calls"),
+    ],
+)
+def test_what_is_no_adapter_is_told_in_a_sentence(make, settings, words):
+    with pytest.raises(TypeError) as told:
+        check_control_plane(make, **NUMBERS, **settings)
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_an_exception_is_a_finding_with_its_call():
+    report = check_control_plane(control_planes.Forgets, **NUMBERS)
+    assert report.finding.sentence.startswith("finished(0, 'accepted') raised KeyError: 0")
+    with pytest.raises(AssertionError, match="returns: finished"):
+        report.raise_if_wrong()
+
+
+def test_sleeping_in_virtual_time_takes_none():
+    began = time.perf_counter()
+    check_control_plane(SleepsInVirtualTime, **NUMBERS, examples=5).raise_if_wrong()
+    assert time.perf_counter() - began < 5.0
 
 
 if __name__ == "__main__":
