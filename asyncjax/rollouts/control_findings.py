@@ -59,6 +59,11 @@ def lines_of(events: Sequence[Event]) -> list[list[Event]]:
     return lines
 
 
+def _size(events: Sequence[Event]) -> tuple[int, int]:
+    """Lines, then events."""
+    return len(lines_of(events)), len(events)
+
+
 def _less_one_step(events: Sequence[Event], step: int, batch: Sequence[int]) -> list[Event]:
     """The events without the step of that number; later versions are lower by one."""
     left, steps = list[Event](), -1
@@ -109,7 +114,7 @@ class Shrinker:
             self.left -= 1
             if step >= len(plane.batches):
                 break
-            shorter = self.breaks(_less_one_step(events, step, plane.batches[step]))
+            shorter = self.breaks(_less_one_step(events, step, plane.batches[step][0]))
             if shorter is not None and len(shorter) < len(events):
                 events = shorter
             else:
@@ -139,12 +144,18 @@ class Shrinker:
         return events
 
     def simpler(self, events: list[Event]) -> list[Event]:
-        """Lets rollouts be accepted that need not have failed, and numbers them anew."""
-        for at, (kind, number, word, time) in enumerate(events):
-            if kind == "finish" and word != "accepted":
-                plain = [*events[:at], (kind, number, "accepted", time), *events[at + 1 :]]
-                other = self.breaks(plain)
-                events = other if other is not None and len(other) <= len(events) else events
+        """Lets rollouts end alike, at best accepted, and numbers them anew."""
+        for outcome in ("accepted", "failed", "filtered"):
+            others = [at for at, event in enumerate(events) if event[0] == "finish"]
+            bad = [at for at in others if events[at][2] != "accepted"]
+            for changed in (bad, *([at] for at in others)):
+                alike = [
+                    (kind, number, outcome if kind == "finish" and at in changed else word, time)
+                    for at, (kind, number, word, time) in enumerate(events)
+                ]
+                fewer = len(lines_of(alike)) < len(lines_of(events))
+                if alike != events and (fewer or outcome == "accepted"):
+                    events = self._if_smaller(alike, events)
         names: dict[int, int] = {}
         for kind, number, _, _ in events:
             if kind == "start":
@@ -155,16 +166,21 @@ class Shrinker:
         ]
         return self.breaks(anew) or events
 
+    def _if_smaller(self, other: list[Event], events: list[Event]) -> list[Event]:
+        """What happens of `other`, if that breaks and is no larger; else `events`."""
+        happened = self.breaks(other)
+        return happened if happened is not None and _size(happened) <= _size(events) else events
+
     def small(self, events: Sequence[Event]) -> list[Event] | None:
         """The schedule made small; None: its replay breaks nothing, or something else."""
         small = self.breaks(events)
         if small is None:
             return None
         while True:
-            size = len(lines_of(small)), len(small)
+            size = _size(small)
             small = self.without_steps(self.without(small))
             small = self.simpler(self.together(small))
-            if (len(lines_of(small)), len(small)) >= size:
+            if _size(small) >= size:
                 break
         times = accumulate((event[3] for event in small), max)  # moving events left them mixed
         ordered = [(*event[:3], time) for event, time in zip(small, times, strict=True)]
@@ -199,6 +215,15 @@ def unsteady(example: int, first: Broken | None, second: Broken | None) -> str:
     )
 
 
+def _step_line(event: Event, batch: tuple[list[int], list[int]]) -> str:
+    """A step of the trainer: its batch, its version, and how old each rollout is."""
+    members, ages = (" ".join(map(str, numbers)) for numbers in batch)
+    return f"{members} at version {event[1]}" + (f", ages {ages}" if ages else "")
+
+
+_UNDER = "\n" + " " * 26
+
+
 def timeline(setting: Setting, events: Sequence[Event], broken: Broken, plane: Plane | None) -> str:
     """The events as lines, and what they break."""
     steps = iter(plane.batches if plane else [])
@@ -207,15 +232,14 @@ def timeline(setting: Setting, events: Sequence[Event], broken: Broken, plane: P
         kind, _, word, _ = line[0]
         which = [str(event[1]) for event in line]
         if kind == "train":
-            taken = ["+".join(map(str, next(steps, []))) for _ in line]
-            shown = f"rollouts {', '.join(taken)}" if any(taken) else ""
-            shown += f" at version {', '.join(which)}"
+            shown = _UNDER.join(_step_line(event, next(steps, ([], []))) for event in line)
         elif kind in ("publish", "save", "resume"):
             shown = f"version {', '.join(which)}"
         else:
             shown = f"{', '.join(which)}  {word}"
         rows.append(f"{number:4}  {line[0][3]:8.2f}  {kind:<9} {shown}".rstrip())
-    rows += textwrap.wrap(f"{broken.invariant}: {broken.sentence}", 92, initial_indent="  =>  ")
+    told = f"{broken.invariant}: {broken.sentence}"
+    rows += textwrap.wrap(told, 92, initial_indent="  =>  ", subsequent_indent=" " * 6)
     head = f"      {'time':>8}  event     batch {setting.batch}, {setting.slots} slots"
     return "\n".join([f"{head}, max_staleness {setting.max_staleness:g}", *rows])
 

@@ -63,7 +63,7 @@ SOMETIMES = (
     "resumed more than once",
     "thrown away by the manager",
 )
-_EVENTS = 4_000  # of an example; a manager that lets nothing end would go on for ever
+_EVENTS = 100  # a rollout that is trained; a manager that throws all away would go on for ever
 _SLOW = 0.002  # seconds that a call may stand still, neither computing nor returning
 
 
@@ -203,7 +203,7 @@ class Plane:
         self.fresh: set[int] = set()
         self.version = self.published = self.since = self.age_sum = self.resumes = 0
         self.steps: list[list[int]] = []  # ages of each batch since the last start
-        self.batches: list[list[int]] = []  # members of every batch
+        self.batches: list[tuple[list[int], list[int]]] = []  # members of every batch, and ages
         self.saved: tuple[Any, int, set[int], bool] | None = None
 
     def connect(self) -> None:
@@ -334,7 +334,7 @@ class Plane:
         self.since += len(members)
         self.age_sum += sum(ages)
         self.steps.append(ages)
-        self.batches.append(members)
+        self.batches.append((members, ages))
         if max(ages) >= self.bound:
             self.seen.add("trained at the age bound")
             self.check_ages(members, ages)
@@ -367,7 +367,7 @@ class Plane:
         wrong = [rollout for rollout in members if rollout not in waiting]
         if wrong or len(set(members)) < size:
             self.events.append(("train", self.version, "", self.now))
-            self.batches.append(list(members))
+            self.batches.append((list(members), []))
             again = [r for r in members if r in self.trained or members.count(r) > 1]
             one = (again or wrong)[0]
             said = "was trained before" if one in self.trained else "is there twice"
@@ -678,9 +678,10 @@ class Example:
         """Events in the order of their times, until enough steps have ended."""
         plane, heap, handlers = self.plane, self.heap, self.handlers()
         events, last = plane.events, -1.0
+        most = _EVENTS * (self.steps * plane.batch + plane.slots)
         plane.connect()
         self.settle()
-        while heap and self.ended < self.steps and len(events) < _EVENTS:
+        while heap and self.ended < self.steps and len(events) < most:
             time, _, kind, what = heappop(heap)
             if time == last:
                 plane.seen.add("two events at one instant")
@@ -689,7 +690,10 @@ class Example:
                 plane.loop.advance(time)
             if handlers[kind](what) is None:
                 self.settle()
-        if not heap and not self.world.endless:
+        if len(events) >= most:
+            said = f"{most:,} events passed, and {self.ended} steps of {self.steps} were trained"
+            plane.broke("progress", said, f"raise AssertionError({said!r})")
+        elif not heap and not self.world.endless:
             plane.check_stuck()
 
     def handlers(self) -> dict[str, Callable[[Any], Any]]:

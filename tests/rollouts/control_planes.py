@@ -198,7 +198,7 @@ class StaleSentAgain(Discard):
 class TrainedTwice(Discard):
     def taken(self, rollouts):
         self.steps += 1
-        self.waits = self.waits[1:]
+        self.waits = [rollout for rollout in self.waits if rollout not in rollouts[:-1]]
 
 
 class NewestFirst(Discard):
@@ -262,7 +262,7 @@ class Synchronous(Areal):
     bound = 0
 
 
-class SettingsThatDeadlock(Synchronous):
+class SettingsThatDeadlock(Areal):
     """The step that is worked on counts from 1, and here it does not."""
 
     def may_start(self):
@@ -270,9 +270,17 @@ class SettingsThatDeadlock(Synchronous):
         return used < (self.version + self.bound) * self.batch and len(self.running) < self.slots
 
 
-def kind(buggy, mended, invariant, *asked, **settings):
+def small(manager, bound):
+    """A manager with batches of one and two slots, so that a schedule needs few rollouts."""
+    numbers = {"batch": 1, "slots": 2, "bound": bound, "__module__": __name__}
+    return type(manager.__name__, (manager,), numbers)
+
+
+def kind(buggy, mended, invariant, *asked, bound=BOUND, **settings):
     """A row of `PAIRS`; without `asked` the default is."""
-    given = {"batch": BATCH, "slots": mended.slots, "max_staleness": mended.bound}
+    if mended is not Narrow:
+        buggy, mended = small(buggy, bound), small(mended, bound)
+    given = {"batch": mended.batch, "slots": mended.slots, "max_staleness": bound}
     if asked:
         given["invariants"] = asked
     return buggy, mended, invariant, given | settings
@@ -281,14 +289,14 @@ def kind(buggy, mended, invariant, *asked, **settings):
 EACH = ("age_each", "trained_once", "nothing_lost", "progress")
 # A kind of bug: who has it, who is mended, what is broken, and what is asked.
 PAIRS = {
-    "burst after resume": kind(BurstAfterResume, Areal, "age_aggregate", "age_aggregate"),
+    "burst after resume": kind(BurstAfterResume, Areal, "age_aggregate", "age_aggregate", bound=0),
     "filtered keep counting": kind(FilteredKeepCounting, Areal, "progress", "progress"),
     "failed lose capacity": kind(FailedLoseCapacity, Areal, "progress", "progress"),
     "timed out keep their slot": kind(TimedOutKeepTheirSlot, Areal, "progress", "progress"),
     "late answers count": kind(LateAnswersCount, Areal, "counted"),
     "accepted twice": kind(AcceptedTwice, Areal, "progress", "progress"),
-    "step counted twice": kind(StepCountedTwice, Areal, "age_aggregate"),
-    "settings that deadlock": kind(SettingsThatDeadlock, Synchronous, "progress"),
+    "step counted twice": kind(StepCountedTwice, Areal, "age_aggregate", bound=0),
+    "settings that deadlock": kind(SettingsThatDeadlock, Areal, "progress", bound=0),
     "stale sent again for ever": kind(StaleSentAgain, Discard, "nothing_lost", *EACH),
     "trained twice": kind(TrainedTwice, Discard, "trained_once", *EACH),
     "newest first": kind(

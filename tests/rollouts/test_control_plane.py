@@ -8,10 +8,12 @@ import time
 
 import pytest
 
+from asyncjax.__main__ import main
 from asyncjax.rollouts import check_control_plane
 from asyncjax.rollouts.control_plane import World
 from asyncjax.rollouts.control_world import Setting, replay
 from tests.rollouts import control_planes
+from tests.rollouts.check_control_page import PAGE, printed
 from tests.rollouts.control_planes import EACH, PAIRS, RIGHT, Areal, Discard, Skyrl
 
 
@@ -39,7 +41,7 @@ def test_a_known_bug_is_found_and_its_schedule_is_short(kind, tmp_path):
     finding = report.finding
     assert finding is not None
     assert finding.invariant == invariant
-    assert finding.n_events <= 15
+    assert len(finding.events) <= 15
     assert report.seconds < 60
     asked = frozenset({invariant})
     numbers = settings["batch"], settings["slots"], settings["max_staleness"]
@@ -62,6 +64,7 @@ def test_a_right_manager_passes(name):
     assert report.examples == 40
 
 
+@pytest.mark.slow
 def test_it_needs_no_jax():
     code = (
         "import sys; from asyncjax.rollouts import check_control_plane; print('jax' in sys.modules)"
@@ -121,12 +124,12 @@ def test_endless_faults_ask_for_safety_alone():
 
 def test_throughput_is_compared_with_a_run_that_nothing_bounds():
     world = World(throughput=0.9, training_time=1.0)
-    asked = {"batch": 2, "slots": 4, "max_staleness": 0, "invariants": ("throughput",)}
+    asked = NUMBERS | {"invariants": ("throughput",), "examples": 150}
     report = check_control_plane(control_planes.Synchronous, **asked, world=world)
     assert report.finding.invariant == "throughput"
     assert "a share of 0." in report.finding.sentence
     world = World(throughput=0.1, lengths=[1.0])
-    assert check_control_plane(Areal, **NUMBERS, invariants=("throughput",), world=world).right
+    assert check_control_plane(Areal, **asked, world=world).right
 
 
 def test_recorded_lengths_and_groups():
@@ -234,6 +237,75 @@ def test_sleeping_in_virtual_time_takes_none():
     began = time.perf_counter()
     check_control_plane(SleepsInVirtualTime, **NUMBERS, examples=5).raise_if_wrong()
     assert time.perf_counter() - began < 5.0
+
+
+FILE = """
+class Manager:
+    running = 0
+
+    def may_start(self):
+        return self.running < 4
+
+    def started(self, rollout):
+        self.running += 1
+
+    def finished(self, rollout, outcome):
+        self.running -= outcome != "failed"
+
+    def taken(self, rollouts):
+        pass
+
+    def published(self, version):
+        pass
+
+make = Manager
+"""
+
+
+def test_the_command_tells_by_its_status(tmp_path, capsys):
+    file = tmp_path / "my_manager.py"
+    file.write_text(FILE, encoding="utf-8")
+    asked = ["check-control", str(file), "--batch", "2", "--slots", "4", "--max-staleness", "1"]
+    folder = tmp_path / "findings"
+    options = ["--folder", str(folder), "--invariants", "progress"]
+    assert main([*asked, *options]) == 1
+    said = capsys.readouterr().out
+    assert "WRONG: progress" in said
+    assert "from my_manager import Manager as make" in said
+    assert len(list(folder.iterdir())) == 2
+    (tmp_path / "lengths.csv").write_text("10\n20\n900\n", encoding="utf-8")
+    options = ["--lengths", str(tmp_path / "lengths.csv"), "--faults", "filtered", "--steps", "4"]
+    assert main([*asked, *options, "--invariants", "progress", "--examples", "20"]) == 0
+    assert capsys.readouterr().out.startswith("20 schedules in ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--batch", "0"], "--batch must be an integer of at least 1, got 0"),
+        (["--max-staleness", "-1"], "--max-staleness must be at least 0"),
+        (["--faults", "fire"], "--faults must be of failures, filtered,"),
+        (["--patience", "0"], "--patience must be an integer of at least 1, got 0"),
+    ],
+)
+def test_the_command_speaks_of_its_options(options, words, tmp_path, capsys):
+    file = tmp_path / "my_manager.py"
+    file.write_text(FILE, encoding="utf-8")
+    given = ["--batch", "2", "--slots", "4", "--max-staleness", "1", *options]
+    assert main(["check-control", str(file), *given]) == 2
+    assert capsys.readouterr().err.startswith(f"asyncjax.check-control: {words}")
+    file.write_text("1 / 0", encoding="utf-8")
+    assert main(["check-control", str(file), *given]) == 2
+    assert "raised ZeroDivisionError: division by zero" in capsys.readouterr().err
+    file.write_text("", encoding="utf-8")
+    assert main(["check-control", str(file), *given]) == 2
+    assert "--file" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_its_blocks_print():
+    for block, out in printed(PAGE.read_text(encoding="utf-8")):
+        assert block[2] is None or block[2] == out
 
 
 if __name__ == "__main__":
