@@ -57,55 +57,15 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from asyncjax.checks import flag, function, instance, real, shown, whole
-from asyncjax.rollouts.control_findings import (
-    Finding,
-    finding_of,
-    save,
-    saved,
-    source_of,
-    unsteady,
-)
-from asyncjax.rollouts.control_world import (
-    AGES,
-    FAULTS,
-    LIVENESS,
-    OPTIONAL,
-    REQUIRED,
-    SAFETY,
-    SOMETIMES,
-    Broken,
-    Example,
-    Misuse,
-    Setting,
-    World,
-    free_time,
-    replay,
-    standing_still,
-)
+from asyncjax.rollouts import control_findings as findings
+from asyncjax.rollouts import control_world as worlds
+from asyncjax.rollouts.control_findings import Finding
+from asyncjax.rollouts.control_world import FAULTS, Broken, Example, Misuse, Setting, World
 
-__all__ = [
-    "FAULTS",
-    "INVARIANTS",
-    "Finding",
-    "Report",
-    "World",
-]
-INVARIANTS: tuple[str, ...] = (*SAFETY, *LIVENESS)
+__all__ = ["FAULTS", "INVARIANTS", "Finding", "Report", "World"]
+INVARIANTS: tuple[str, ...] = (*worlds.SAFETY, *worlds.LIVENESS)
 _DEFAULT = tuple(name for name in INVARIANTS if name not in ("age_each", "age_batch"))
 _NEEDS = {"resume": ("save", "restore"), "timeouts": ("timed_out",), "late_answers": ("timed_out",)}
-_ARGUMENTS = {
-    "may_start": (),
-    "started": (0,),
-    "finished": (0, "accepted"),
-    "taken": ([0],),
-    "published": (1,),
-    "select": ([0],),
-    "evict": ([0],),
-    "counts": (),
-    "save": (),
-    "restore": (None,),
-    "timed_out": (0,),
-}
 _GAP = 0.02  # seconds of an example that were neither computing nor over: who slept is looked for
 
 
@@ -231,144 +191,131 @@ def check_control_plane(
         ('progress', 'nothing runs, 0 wait, and may_start() stays False')
     """
     began = perf_counter()
-    setting = _setting(make, batch, slots, max_staleness, invariants, faults, world)
+    function("make", make, "a function without arguments that returns an adapter")
+    world = _world(World() if world is None else world)
+    asked = _names("invariants", invariants, INVARIANTS)
+    unasked = worlds.LIVENESS if world.endless else () if world.throughput else ("throughput",)
+    asked = frozenset(asked) - set(unasked)
+    batch, slots = whole("batch", batch), whole("slots", slots)
+    max_staleness = real("max_staleness", max_staleness, least=0.0)
     examples, seed = whole("examples", examples), whole("seed", seed, 0)
+    faults = _faults(make, faults)
+    search = _Search(Setting(make, batch, slots, max_staleness, asked, faults, world), seed)
+    search.check_standing(0)
     folder = None if folder is None else Path(folder)
-    if slow := _twice(setting, seed, 0):
-        raise Misuse(_sleeps(slow))
-    search = _Search(setting, source_of(make))
-    if folder is not None:
-        search.earlier(folder)
+    for invariant, events in findings.saved(folder) if folder else ():
+        search.look_at(invariant, events)
     number = 0
     while search.finding is None and number < examples:
-        search.look(seed, number)
+        search.look(number)
         number += 1
-    file = None
-    if search.finding is not None and search.finding.example >= 0 and folder is not None:
-        file = save(folder, search.finding, setting)
-    return Report(
-        search.finding,
-        number,
-        perf_counter() - began,
-        tuple(name for name in INVARIANTS if name in setting.asked),
-        setting.faults,
-        search.statements(),
-        search.sometimes,
-        file,
-    )
+    finding, file = search.finding, None
+    if finding is not None and finding.example >= 0 and folder is not None:
+        file = findings.save(folder, finding)
+    names = tuple(name for name in INVARIANTS if name in asked)
+    statements, seconds = search.statements(), perf_counter() - began
+    return Report(finding, number, seconds, names, faults, statements, search.sometimes, file)
 
 
 class _Search:
     """Examples one after the other, until one breaks something."""
 
-    def __init__(self, setting: Setting, source: str) -> None:
-        self.setting, self.source = setting, source
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting, self.seed = setting, seed
         self.finding: Finding | None = None
-        self.ages: dict[str, tuple[Broken, list[Any], int]] = {}
-        self.sometimes = dict.fromkeys(SOMETIMES, 0)
-        self.free = self.spent = 0.0
+        self.ages: dict[str, tuple[Broken, list[worlds.Event], int]] = {}
+        self.sometimes = dict.fromkeys(worlds.SOMETIMES, 0)
 
-    def earlier(self, folder: Path) -> None:
-        """Runs the findings of earlier runs."""
-        for _, invariant, events in saved(folder):
-            if invariant in self.setting.asked and self.finding is None:
-                asked = self.setting._replace(asked=frozenset({invariant}))
-                broken, _ = replay(asked, events)
-                if broken is not None:
-                    self.finding = finding_of(self.setting, broken, events, -1, self.source)
+    def look_at(self, invariant: str, events: list[worlds.Event]) -> None:
+        """Runs the finding of an earlier run."""
+        if invariant in self.setting.asked and self.finding is None:
+            asked = self.setting._replace(asked=frozenset({invariant}))
+            if (broken := worlds.replay(asked, events)[0]) is not None:
+                self.finding = findings.finding_of(self.setting, broken, events, -1)
 
-    def look(self, seed: int, number: int) -> None:
+    def look(self, number: int) -> None:
         """Runs one example."""
         setting, began, worked = self.setting, perf_counter(), thread_time()
-        example = Example(setting, seed, number)
+        example = Example(setting, self.seed, number)
         broken = example.run()
-        stood = perf_counter() - began - (thread_time() - worked)
-        if stood > _GAP and (slow := _twice(setting, seed, number)):
-            raise Misuse(_sleeps(slow))
+        if perf_counter() - began - (thread_time() - worked) > _GAP:
+            self.check_standing(number)
         plane = example.plane
         for name in plane.seen:
             self.sometimes[name] += 1
         for statement, (sentence, at) in plane.ages.items():
-            if statement not in self.ages:
-                self.ages[statement] = Broken(statement, sentence), plane.events[:at], number
+            told = Broken(statement, sentence), plane.events[:at], number
+            self.ages.setdefault(statement, told)
         if broken is not None:
-            again = Example(setting, seed, number)
-            second = again.run()
+            second = Example(setting, self.seed, number).run()
             if second is None or second.sentence != broken.sentence:
-                raise Misuse(unsteady(number, broken, second))
-            self.finding = finding_of(setting, broken, plane.events, number, self.source)
-        elif "throughput" in setting.asked and setting.world.throughput and example.faultless:
-            self.check_throughput(example, free_time(setting, seed, number), number)
+                raise Misuse(findings.unsteady(number, broken, second))
+        elif "throughput" in setting.asked and example.faultless:
+            broken = self.check_throughput(example, number)
+        if broken is not None:
+            self.finding = findings.finding_of(setting, broken, plane.events, number)
 
-    def check_throughput(self, example: Example, free: float, number: int) -> None:
+    def check_throughput(self, example: Example, number: int) -> Broken | None:
         """Compares the time of an example with that of a run that nothing bounds."""
+        free = worlds.free_time(self.setting, self.seed, number)
         least, spent = self.setting.world.throughput, example.plane.now
-        if free < least * spent:
-            said = f"{example.ended} steps take {spent:.2f}; with slots alone as a bound {free:.2f}"
-            broken = Broken("throughput", f"{said}: a share of {free / spent:.2f}, below {least:g}")
-            events = example.plane.events
-            self.finding = finding_of(self.setting, broken, events, number, self.source)
+        if free >= least * spent:
+            return None
+        said = f"{example.ended} steps take {spent:.2f}; with slots alone as a bound {free:.2f}"
+        return Broken("throughput", f"{said}: a share of {free / spent:.2f}, below {least:g}")
+
+    def check_standing(self, number: int) -> None:
+        """Refuses a manager whose calls stand still in every run of an example.
+
+        One that was stopped by the machine stands still in other calls each time.
+        """
+        slow = worlds.standing_still(self.setting, self.seed, number)
+        for _ in range(7):
+            slow = slow and slow & worlds.standing_still(self.setting, self.seed, number)
+        if slow:
+            names = " and ".join(sorted({f"{name}()" for _, name in slow}))
+            raise Misuse(
+                f"{names} of the adapter must not wait in real time, got calls that stand still:"
+                " the time of the world is virtual, and asyncio.sleep in an async def follows it"
+            )
 
     def statements(self) -> dict[str, Finding | None]:
         """The three statements about ages: None, or why one does not hold."""
-        told: dict[str, Finding | None] = dict.fromkeys(AGES)
+        told: dict[str, Finding | None] = dict.fromkeys(worlds.AGES)
         for statement, (broken, events, number) in self.ages.items():
-            if self.finding is not None and self.finding.invariant == statement:
-                told[statement] = self.finding
-            else:
-                told[statement] = finding_of(self.setting, broken, events, number, self.source)
+            told[statement] = self.finding
+            if self.finding is None or self.finding.invariant != statement:
+                told[statement] = findings.finding_of(self.setting, broken, events, number)
         return told
 
 
-def _twice(setting: Setting, seed: int, number: int) -> list[str]:
-    """Methods that stand still in the same calls of two runs of an example."""
-    slow = standing_still(setting, seed, number)
-    again = standing_still(setting, seed, number) if slow else set()
-    return sorted({name for _, name in slow & again})
-
-
-def _sleeps(names: list[str]) -> str:
-    said = " and ".join(f"{name}()" for name in names)
-    return (
-        f"{said} of the adapter must not wait in real time, got calls that stand still: the time"
-        " of the world is virtual, and asyncio.sleep in an async def follows it"
-    )
-
-
-def _setting(
-    make: Callable[[], Any],
-    batch: int,
-    slots: int,
-    max_staleness: float,
-    invariants: Sequence[str],
-    faults: Sequence[str] | None,
-    world: World | None,
-) -> Setting:
-    """Reads the arguments."""
-    function("make", make, "a function without arguments that returns an adapter")
-    batch, slots = whole("batch", batch), whole("slots", slots)
-    max_staleness = real("max_staleness", max_staleness, least=0.0)
-    asked = _names("invariants", invariants, INVARIANTS)
-    world = _world(World() if world is None else world)
-    unasked = LIVENESS if world.endless else () if world.throughput else ("throughput",)
-    asked = tuple(name for name in asked if name not in unasked)
+def _faults(make: Callable[[], Any], given: Sequence[str] | None) -> tuple[str, ...]:
+    """The faults that are drawn; the adapter must have the methods that they need."""
     try:
         adapter = make()
     except Exception as error:
         words = f"raised {type(error).__name__}: {error}"
         raise TypeError(f"make must return an adapter when it is called, {words}") from error
-    has = _methods(adapter)
-    if faults is None:
-        able = [fault for fault in FAULTS if all(name in has for name in _NEEDS.get(fault, ()))]
-        faults = tuple(able)
-    else:
-        faults = _names("faults", faults, FAULTS)
-        for fault in faults:
-            for name in _NEEDS.get(fault, ()):
-                if name not in has:
-                    words = f"must have {name}() for the fault {fault!r}, got {shown(adapter)}"
-                    raise TypeError(f"the adapter that make returns {words}")
-    return Setting(make, batch, slots, max_staleness, frozenset(asked), faults, world)
+    takes = worlds.REQUIRED | worlds.OPTIONAL
+    has = {name for name in takes if callable(getattr(adapter, name, None))}
+    needed = dict.fromkeys(worlds.REQUIRED, "")
+    for fault in () if given is None else _names("faults", given, FAULTS):
+        needed |= dict.fromkeys(_NEEDS.get(fault, ()), f" for the fault {fault!r}")
+    for name, why in needed.items():
+        if name not in has:
+            words = f"must have {name}(){why}, got {shown(adapter)}"
+            raise TypeError(f"the adapter that make returns {words}")
+    for name in has:
+        try:
+            signature = inspect.signature(getattr(adapter, name))
+            signature.bind(*range(takes[name]))
+        except ValueError:  # of C
+            continue
+        except TypeError as error:
+            words = f"must take {takes[name]} arguments, got {name}{signature}"
+            raise TypeError(f"{name}() of the adapter {words}") from error
+    able = (fault for fault in FAULTS if has.issuperset(_NEEDS.get(fault, ())))
+    return tuple(able if given is None else given)
 
 
 def _names(argument: str, given: Any, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -380,43 +327,19 @@ def _names(argument: str, given: Any, known: tuple[str, ...]) -> tuple[str, ...]
     return given
 
 
-def _methods(adapter: Any) -> set[str]:
-    """The methods that an adapter has; their arguments are tried."""
-    has = {name for name in (*REQUIRED, *OPTIONAL) if callable(getattr(adapter, name, None))}
-    for name in REQUIRED:
-        if name not in has:
-            words = f"must have {name}(), got {shown(adapter)}"
-            raise TypeError(f"the adapter that make returns {words}")
-    for name in has:
-        try:
-            takes = inspect.signature(getattr(adapter, name))
-        except (TypeError, ValueError):  # of C
-            continue
-        try:
-            takes.bind(*_ARGUMENTS[name])
-        except TypeError as error:
-            count = len(_ARGUMENTS[name])
-            words = f"must take {count} argument{'' if count == 1 else 's'}, got {name}{takes}"
-            raise TypeError(f"{name}() of the adapter {words}") from error
-    return has
-
-
 def _world(world: World) -> World:
     """Reads the fields of a world."""
     instance("world", world, World, "a World, as rollouts.control_plane.World makes it")
-    whole("group", world.group)
-    whole("engines", world.engines)
-    whole("steps", world.steps)
+    for name in ("group", "engines", "steps", "patience"):
+        if name != "patience" or world.patience is not None:
+            whole(name, getattr(world, name))
     whole("least_capacity", world.least_capacity, least=-(10**9))
     flag("endless", world.endless)
     real("throughput", world.throughput, least=0.0, most=1.0)
     for name in ("training_time", "sync_time"):
         if (time := getattr(world, name)) is not None:
             real(name, time, least=0.0)
-    if world.patience is not None:
-        whole("patience", world.patience)
-    if world.lengths is not None:
-        lengths = world.lengths
+    if (lengths := world.lengths) is not None:
         if not hasattr(lengths, "__len__") or isinstance(lengths, str) or not len(lengths):
             raise TypeError(f"lengths must be a list of positive numbers, got {shown(lengths)}")
         for length in lengths:

@@ -31,38 +31,19 @@ import numpy as np
 
 Event = tuple[str, int, str, float]
 Wrap = Callable[[str, Callable[..., Any]], Callable[..., Any]]
-REQUIRED = ("may_start", "started", "finished", "taken", "published")
-OPTIONAL = ("select", "evict", "counts", "save", "restore", "timed_out")
+# Methods of an adapter, and how many arguments they take.
+REQUIRED = {"may_start": 0, "started": 1, "finished": 2, "taken": 1, "published": 1}
+OPTIONAL = {"select": 1, "evict": 1, "counts": 0, "save": 0, "restore": 1, "timed_out": 1}
 AGES = ("age_each", "age_batch", "age_aggregate")
 SAFETY = (*AGES, "trained_once", "nothing_lost", "counted", "concurrency", "round_trip", "returns")
 LIVENESS = ("progress", "starvation", "throughput")
-FAULTS = (
-    "failures",
-    "filtered",
-    "timeouts",
-    "late_answers",
-    "restarts",
-    "slow_engine",
-    "paused_sync",
-    "resume",
-)
-SOMETIMES = (
-    "all slots busy",
-    "refused while a slot was free",
-    "two events at one instant",
-    "trained at the age bound",
-    "trained above the age bound",
-    "a later rollout finished first",
-    "a rollout failed",
-    "a rollout was filtered",
-    "a rollout timed out",
-    "an answer came late",
-    "an engine restarted with rollouts on it",
-    "a version was skipped",
-    "resumed with work in flight",
-    "resumed more than once",
-    "thrown away by the manager",
-)
+FAULTS = ("failures", "filtered", "timeouts", "late_answers", "restarts", "slow_engine")
+FAULTS = (*FAULTS, "paused_sync", "resume")
+SOMETIMES = """all slots busy; refused while a slot was free; two events at one instant;
+trained at the age bound; trained above the age bound; a later rollout finished first;
+a rollout failed; a rollout filtered; a rollout timed out; an answer came late;
+an engine restarted with rollouts on it; a version was skipped; resumed with work in flight;
+resumed more than once; thrown away by the manager""".replace("\n", " ").split("; ")
 _EVENTS = 100  # a rollout that is trained; a manager that throws all away would go on for ever
 _SLOW = 0.002  # seconds that a call may stand still, neither computing nor returning
 
@@ -112,19 +93,17 @@ class Setting(NamedTuple):
     faults: tuple[str, ...]
     world: World
 
-    @property
-    def patience(self) -> float:
-        """Batches that may be trained while a finished rollout waits."""
-        given = self.world.patience
-        return 2 * (self.max_staleness + 2) if given is None else given
-
 
 class Broken(Exception):
-    """Something does not hold; `claim` is Python that fails, in place of the last call or not."""
+    """Something does not hold.
 
-    def __init__(self, invariant: str, sentence: str, claim: str = "", last: bool = True) -> None:
+    `claim` is Python that fails on this manager: in place of the last call, or after it.
+    """
+
+    def __init__(self, invariant: str, sentence: str, claim: str = "", instead: bool = False):
         super().__init__(sentence)
-        self.invariant, self.sentence, self.claim, self.last = invariant, sentence, claim, last
+        self.invariant, self.sentence = invariant, sentence
+        self.claim, self.instead = claim, instead
 
 
 class Misuse(TypeError):
@@ -143,8 +122,7 @@ class _NoWaiting(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise _Idle
-        if timeout > 0:
-            self.loop.now += timeout + 1e-9
+        self.loop.now += timeout + 1e-9 if timeout > 0 else 0.0
         return []
 
 
@@ -152,8 +130,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time is that of the world."""
 
     def __init__(self, now: float) -> None:
-        selector = _NoWaiting()
-        self.now = now
+        self.now, selector = now, _NoWaiting()
         super().__init__(selector)
         selector.loop = self
 
@@ -186,47 +163,38 @@ class Plane:
     def __init__(self, setting: Setting, wrap: Wrap | None = None) -> None:
         self.setting, self.wrap, self.now = setting, wrap, 0.0
         self.slots, self.batch, self.bound = setting.slots, setting.batch, setting.max_staleness
-        self.asked, self.patience = setting.asked, setting.patience
+        self.asked, self.patience = setting.asked, setting.world.patience or 2 * (self.bound + 2)
         self.loop: VirtualLoop | None = None
         self.calls: list[list[Any]] = []  # name, arguments, answer; of a replay
         self.events: list[Event] = []
         self.seen: set[str] = set()
         self.ages: dict[str, tuple[str, int]] = {}  # statement: what breaks it, after which event
-        self.start_version: dict[int, int] = {}
-        self.finish_version: dict[int, int] = {}
-        self.running: dict[int, None] = {}
-        self.waiting: dict[int, None] = {}
-        self.retry: dict[int, None] = {}
-        self.gone: dict[int, None] = {}
-        self.evictions: dict[int, int] = {}
-        self.trained: set[int] = set()
-        self.fresh: set[int] = set()
-        self.version = self.published = self.since = self.age_sum = self.resumes = 0
-        self.steps: list[list[int]] = []  # ages of each batch since the last start
+        self.start_version, self.finish_version = dict[int, int](), dict[int, int]()
+        self.running, self.waiting = dict[int, None](), dict[int, None]()
+        self.retry, self.gone = dict[int, None](), dict[int, None]()
+        self.evictions = dict[int, int]()
+        self.trained, self.fresh = set[int](), set[int]()  # fresh: began with the newest weights
+        self.version = self.published = self.resumes = 0
+        self.every_age: list[int] = []  # of what was trained since the last start
+        self.age_sum = 0
         self.batches: list[tuple[list[int], list[int]]] = []  # members of every batch, and ages
         self.saved: tuple[Any, int, set[int], bool] | None = None
 
     def connect(self) -> None:
         """Begins with a fresh manager."""
         adapter = self.setting.make()
-        self.may_start = self.bind(adapter, "may_start")
-        self.started = self.bind(adapter, "started")
-        self.finished = self.bind(adapter, "finished")
-        self.taken = self.bind(adapter, "taken")
-        self.publishes = self.bind(adapter, "published")
-        self.select, self.evict = self.bind(adapter, "select"), self.bind(adapter, "evict")
-        self.counts = self.bind(adapter, "counts") if "counted" in self.asked else None
-        self.save_state, self.restore = self.bind(adapter, "save"), self.bind(adapter, "restore")
-        self.timed_out = self.bind(adapter, "timed_out")
+        methods = [self.bind(adapter, name) for name in REQUIRED]
+        self.may_start, self.started, self.finished, self.taken, self.publishes = methods
+        methods = [self.bind(adapter, name) for name in OPTIONAL]
+        self.select, self.evict, self.counts, self.saves, self.restore, self.timed_out = methods
+        self.counts = self.counts if "counted" in self.asked else None
 
     def bind(self, adapter: Any, name: str) -> Any:
         """A method that returns when it is done, whatever it is; None: there is none."""
         method = getattr(adapter, name, None)
-        if method is None:
-            return None
-        if inspect.iscoroutinefunction(method):
+        if method is not None and inspect.iscoroutinefunction(method):
             method = self.completed(method)
-        return method if self.wrap is None else self.wrap(name, method)
+        return method if method is None or self.wrap is None else self.wrap(name, method)
 
     def completed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """A coroutine function as a function, run on the loop of the world."""
@@ -237,17 +205,24 @@ class Plane:
         """A method whose calls are written down."""
 
         def call(*given: Any) -> Any:
-            entry = [name, copy.deepcopy(given), None]
-            self.calls.append(entry)
+            self.calls.append(entry := [name, copy.deepcopy(given), None])
             entry[2] = method(*given)
             return entry[2]
 
         return call
 
-    def broke(self, invariant: str, sentence: str, claim: str = "", last: bool = False) -> None:
-        """Stops where this is asked; `last`: the claim stands for the last call."""
+    def broke(self, invariant: str, sentence: str, claim: str = "", instead: bool = True) -> None:
+        """Stops where this is asked."""
         if invariant in self.asked:
-            raise Broken(invariant, sentence, claim, last)
+            raise Broken(
+                invariant, sentence, claim or f"raise AssertionError({sentence!r})", instead
+            )
+
+    def note(self, kind: str, number: int, word: str = "", seen: str = "") -> None:
+        """Writes an event down."""
+        self.events.append((kind, number, word, self.now))
+        if seen:
+            self.seen.add(seen)
 
     def ask(self) -> bool:
         """Whether the manager lets a rollout start."""
@@ -262,25 +237,18 @@ class Plane:
         """A rollout starts, unless the manager refuses."""
         if len(self.running) >= self.slots:
             if "concurrency" in self.asked and self.ask():
-                self.events.append(("start", rollout, "", self.now))
-                self.broke(
-                    "concurrency",
-                    f"may_start() is True while all {self.slots} slots are busy",
-                    "assert not manager.may_start()",
-                    True,
-                )
+                self.note("start", rollout)
+                said = f"may_start() is True while all {self.slots} slots are busy"
+                self.broke("concurrency", said, "assert not manager.may_start()")
             return False
         if not self.ask():
             self.seen.add("refused while a slot was free")
             return False
-        self.events.append(("start", rollout, "", self.now))
+        self.note("start", rollout)
         self.start_version[rollout] = self.published
         self.running[rollout] = None
         self.retry.pop(rollout, None)
-        if self.published == self.version:
-            self.fresh.add(rollout)
-        else:
-            self.fresh.discard(rollout)
+        (self.fresh.add if self.published == self.version else self.fresh.discard)(rollout)
         if len(self.running) == self.slots:
             self.seen.add("all slots busy")
         self.started(rollout)
@@ -290,7 +258,7 @@ class Plane:
 
     def finish(self, rollout: int, outcome: str) -> None:
         """A running rollout ends: `accepted`, `filtered` or `failed`."""
-        self.events.append(("finish", rollout, outcome, self.now))
+        self.note("finish", rollout, outcome)
         if next(iter(self.running)) != rollout:
             self.seen.add("a later rollout finished first")
         del self.running[rollout]
@@ -298,14 +266,13 @@ class Plane:
             self.waiting[rollout] = None
             self.finish_version[rollout] = self.version
         else:
-            self.seen.add(f"a rollout {'failed' if outcome == 'failed' else 'was filtered'}")
+            self.seen.add(f"a rollout {outcome}")
         self.finished(rollout, outcome)
         self.after()
 
     def time_out(self, rollout: int) -> None:
         """A running rollout is given up."""
-        self.events.append(("time out", rollout, "", self.now))
-        self.seen.add("a rollout timed out")
+        self.note("time out", rollout, "", "a rollout timed out")
         del self.running[rollout]
         self.gone[rollout] = None
         self.timed_out(rollout)
@@ -313,40 +280,34 @@ class Plane:
 
     def late(self, rollout: int) -> None:
         """The answer of one that was given up comes all the same; the trainer never sees it."""
-        self.events.append(("late", rollout, "", self.now))
-        self.seen.add("an answer came late")
+        self.note("late", rollout, "", "an answer came late")
         del self.gone[rollout]
         self.finished(rollout, "accepted")
         self.after()
 
     def train(self) -> bool:
         """The trainer takes a batch, if there is one."""
-        members = self.members()
-        if members is None:
+        if (members := self.members()) is None:
             return False
-        version, start_version, waiting = self.version, self.start_version, self.waiting
-        self.events.append(("train", version, "", self.now))
-        ages = [version - start_version[rollout] for rollout in members]
+        version = self.version
+        self.note("train", version)
+        ages = [version - self.start_version[rollout] for rollout in members]
         for rollout in members:
-            del waiting[rollout]
+            del self.waiting[rollout]
         self.trained.update(members)
         self.version = version + 1
-        self.since += len(members)
         self.age_sum += sum(ages)
-        self.steps.append(ages)
+        self.every_age += ages
         self.batches.append((members, ages))
         if max(ages) >= self.bound:
             self.seen.add("trained at the age bound")
             self.check_ages(members, ages)
-        if waiting:
-            first = next(iter(waiting))
-            trained = self.version - self.finish_version[first]
-            if trained > self.patience:
-                sentence = (
-                    f"rollout {first} has waited while {trained} batches were trained; at most"
-                    f" {self.patience:g} may pass"
-                )
-                self.broke("starvation", sentence, f"raise AssertionError({sentence!r})")
+        if self.waiting:
+            first = next(iter(self.waiting))
+            if (passed := self.version - self.finish_version[first]) > self.patience:
+                said = f"rollout {first} has waited while {passed} batches were trained"
+                said = f"{said}; at most {self.patience:g} may pass"
+                self.broke("starvation", said, instead=False)
         self.taken(members)
         self.after()
         return True
@@ -356,83 +317,72 @@ class Plane:
         waiting, size = self.waiting, self.batch
         if self.select is None:
             return list(islice(waiting, size)) if len(waiting) >= size else None
-        if not waiting:
-            return None
-        members = self.select(list(waiting))
-        if members is None:
+        if not waiting or (members := self.select(list(waiting))) is None:
             return None
         if not isinstance(members, list | tuple) or len(members) != size:
             words = f"must return None or a list of {size} rollouts that wait, got {members!r}"
             raise Misuse(f"select() of the adapter {words}")
-        wrong = [rollout for rollout in members if rollout not in waiting]
-        if wrong or len(set(members)) < size:
-            self.events.append(("train", self.version, "", self.now))
-            self.batches.append((list(members), []))
-            again = [r for r in members if r in self.trained or members.count(r) > 1]
-            one = (again or wrong)[0]
-            said = "was trained before" if one in self.trained else "is there twice"
-            said = said if again else "does not wait"
-            claim = f"assert {one} not in (manager.select({list(waiting)}) or ())"
-            if again and one not in self.trained:
-                claim = f"assert (manager.select({list(waiting)}) or [{one}]).count({one}) == 1"
-            self.broke("trained_once", f"select() returns {one}, which {said}", claim, True)
-            return None
+        for one in members:
+            if one not in waiting or members.count(one) > 1:
+                self.note("train", self.version)
+                self.batches.append((list(members), []))
+                said = "was trained before" if one in self.trained else "does not wait"
+                said = "is there twice" if one in waiting else said
+                call = f"(manager.select({list(waiting)}) or ())"
+                claim = f"assert {call}.count({one}) <= {int(one in waiting)}"
+                self.broke("trained_once", f"select() returns {one}, which {said}", claim)
+                return None
         return list(members)
 
     def check_ages(self, members: list[int], ages: list[int]) -> None:
         """The three statements about ages; what is not asked is noted."""
-        bound, oldest = self.bound, max(ages)
-        if oldest > bound:
+        bound, size, every = self.bound, len(ages), self.every_age
+        if (oldest := max(ages)) > bound:
             self.seen.add("trained above the age bound")
-            rollout = members[ages.index(oldest)]
-            said = f"rollout {rollout} is {oldest} versions old when it is trained"
-            self.break_age("age_each", said, f"assert max({ages}) <= {bound:g}")
-        if sum(ages) > bound * len(ages):
-            said = f"a batch is {sum(ages) / len(ages):.2f} versions old on average"
-            self.break_age("age_batch", said, f"assert sum({ages}) <= {bound:g} * {len(ages)}")
-        if self.age_sum > bound * self.since:
-            said = f"{self.since} rollouts were {self.age_sum / self.since:.2f} versions old"
-            every = [age for step in self.steps for age in step]
-            claim = f"assert sum({every}) <= {bound:g} * {len(every)}"
+            said = f"rollout {members[ages.index(oldest)]} is {oldest} versions old"
+            self.break_age("age_each", f"{said} when it is trained", f"max({ages}) <= {bound:g}")
+        if sum(ages) > bound * size:
+            said = f"a batch is {sum(ages) / size:.2f} versions old on average"
+            self.break_age("age_batch", said, f"sum({ages}) <= {bound:g} * {size}")
+        if self.age_sum > bound * len(every):
+            said = f"{len(every)} rollouts were {self.age_sum / len(every):.2f} versions old"
+            claim = f"sum({every}) <= {bound:g} * {len(every)}"
             self.break_age("age_aggregate", f"{said} at their training on average", claim)
 
     def break_age(self, statement: str, said: str, claim: str) -> None:
         """Notes the first example of a statement that does not hold."""
         sentence = f"{said}; the bound is {self.bound:g}"
         self.ages.setdefault(statement, (sentence, len(self.events)))
-        self.broke(statement, sentence, claim)
+        self.broke(statement, sentence, f"assert {claim}", instead=False)
 
     def publish(self, version: int) -> None:
         """The generators get a version."""
-        self.events.append(("publish", version, "", self.now))
-        if version > self.published + 1:
-            self.seen.add("a version was skipped")
+        skipped = "a version was skipped" if version > self.published + 1 else ""
+        self.note("publish", version, "", skipped)
         self.published = version
         self.publishes(version)
         self.after()
 
     def save(self) -> None:
         """A checkpoint between two steps."""
-        self.events.append(("save", self.version, "", self.now))
-        state = copy.deepcopy(self.save_state())
+        self.note("save", self.version)
         quiet = not (self.running or self.waiting)
-        self.saved = (state, self.version, set(self.trained), quiet)
+        self.saved = copy.deepcopy(self.saves()), self.version, set(self.trained), quiet
 
     def resume(self) -> None:
         """Trainer and manager go on from the checkpoint."""
         if self.saved is None:
             return
         state, version, trained, quiet = self.saved
-        self.events.append(("resume", version, "", self.now))
-        if self.running or self.waiting:
-            self.seen.add("resumed with work in flight")
+        in_flight = "resumed with work in flight" if self.running or self.waiting else ""
+        self.note("resume", version, "", in_flight)
         self.resumes += 1
         if self.resumes > 1:
             self.seen.add("resumed more than once")
         for books in (self.running, self.waiting, self.retry, self.gone):
             books.clear()
         self.version = self.published = version
-        self.trained, self.since, self.age_sum, self.steps = set(trained), 0, 0, []
+        self.trained, self.age_sum, self.every_age = set(trained), 0, []
         self.close()
         self.connect()
         self.restore(copy.deepcopy(state))
@@ -443,104 +393,83 @@ class Plane:
 
     def check_round_trip(self, state: Any, quiet: bool) -> None:
         """What was saved with nothing in flight comes back; else saving it once more does."""
-        again = copy.deepcopy(self.save_state())
-        wanted = state
+        wanted, again = state, copy.deepcopy(self.saves())
         if not quiet:
-            other = self.setting.make()
+            other, wanted = self.setting.make(), again
             self.bind(other, "restore")(copy.deepcopy(again))
-            wanted, again = again, copy.deepcopy(self.bind(other, "save")())
+            again = copy.deepcopy(self.bind(other, "save")())
         if again != wanted:
             said = f"after restore({wanted!r}) save() returns {again!r}"
-            self.broke("round_trip", said, "assert manager.save() == state", True)
+            self.broke("round_trip", said, "assert manager.save() == state")
 
     def after(self) -> None:
         """What follows every event but a start: evictions, and the counts."""
         if self.evict is not None and (self.waiting or self.running):
-            self.throw_away()
+            untrained = [*self.waiting, *self.running]
+            for rollout in self.evict(untrained):
+                self.throw_away(rollout, untrained)
         if self.counts is not None:
             self.check_counts()
 
-    def throw_away(self) -> None:
-        """Asks the manager what it throws away."""
-        untrained = [*self.waiting, *self.running]
-        for rollout in self.evict(untrained):
-            if rollout not in self.waiting and rollout not in self.running:
-                said = f"evict() returns {rollout}, which neither runs nor waits"
-                claim = f"assert {rollout} not in manager.evict({untrained})"
-                self.broke("nothing_lost", said, claim, True)
-                continue
-            self.seen.add("thrown away by the manager")
-            age = self.version - self.start_version[rollout]
-            if age <= self.bound:
-                said = f"rollout {rollout} is thrown away {age} versions old; the bound is"
-                claim = f"assert {rollout} not in manager.evict({untrained})"
-                self.broke("nothing_lost", f"{said} {self.bound:g}", claim, True)
-            fresh = rollout in self.fresh  # it began with the newest weights
-            times = self.evictions[rollout] = self.evictions.get(rollout, 0) + fresh
-            if times > self.patience:
-                said = f"rollout {rollout} was thrown away {times} times and never trained"
-                claim = f"assert {rollout} not in manager.evict({untrained})"
-                self.broke("starvation", said, claim, True)
-            self.waiting.pop(rollout, None)
-            self.running.pop(rollout, None)
-            self.retry[rollout] = None
+    def throw_away(self, rollout: int, untrained: list[int]) -> None:
+        """What the manager evicts starts again under its number, unless it was young enough."""
+        claim = f"assert {rollout} not in manager.evict({untrained})"
+        if rollout not in untrained:
+            said = f"evict() returns {rollout}, which neither runs nor waits"
+            return self.broke("nothing_lost", said, claim)
+        self.seen.add("thrown away by the manager")
+        if (age := self.version - self.start_version[rollout]) <= self.bound:
+            said = f"rollout {rollout} is thrown away {age} versions old; the bound is"
+            self.broke("nothing_lost", f"{said} {self.bound:g}", claim)
+        times = self.evictions.get(rollout, 0) + (rollout in self.fresh)
+        self.evictions[rollout] = times
+        if times > self.patience:
+            said = f"rollout {rollout} was thrown away {times} times and never trained"
+            self.broke("starvation", said, claim)
+        self.waiting.pop(rollout, None)
+        self.running.pop(rollout, None)
+        self.retry[rollout] = None
 
     def check_counts(self) -> None:
         """What the manager counts beside our books."""
+        waiting, trained = len(self.waiting), self.version * self.batch
+        books = {"running": len(self.running), "waiting": waiting, "trained": trained}
+        books["accepted"] = waiting + trained
+        least = books["capacity"] = self.setting.world.least_capacity
         for name, told in self.counts().items():
-            if name == "capacity":
-                if told < self.setting.world.least_capacity:
-                    least = self.setting.world.least_capacity
-                    claim = f"assert manager.counts()['capacity'] >= {least}"
-                    said = f"the capacity is {told}; it must be at least {least}"
-                    self.broke("counted", said, claim, True)
-                continue
-            trained = self.version * self.batch
-            books = {"running": len(self.running), "waiting": len(self.waiting), "trained": trained}
-            books["accepted"] = books["waiting"] + trained
             if name not in books:
-                names = ", ".join([*books, "capacity"])
-                raise Misuse(f"counts() of the adapter may hold {names}, got {name!r}")
-            if told != books[name]:
-                claim = f"assert manager.counts()[{name!r}] == {books[name]}"
+                raise Misuse(f"counts() of the adapter may hold {', '.join(books)}, got {name!r}")
+            if name == "capacity" and told < least:
+                said = f"the capacity is {told}; it must be at least {least}"
+                self.broke("counted", said, f"assert manager.counts()[{name!r}] >= {least}")
+            elif name != "capacity" and told != books[name]:
                 said = f"the manager counts {told} as {name}; there are {books[name]}"
-                self.broke("counted", said, claim, True)
+                self.broke("counted", said, f"assert manager.counts()[{name!r}] == {books[name]}")
 
     def check_stuck(self) -> None:
         """Whether there is work and nothing can ever happen again."""
-        if self.running or self.published < self.version or self.train():
+        if self.running or self.published < self.version or self.train() or self.ask():
             return
-        if not self.ask():
-            said = f"nothing runs, {len(self.waiting)} wait, and may_start() stays False"
-            self.broke("progress", said, "assert manager.may_start()", True)
+        said = f"nothing runs, {len(self.waiting)} wait, and may_start() stays False"
+        self.broke("progress", said, "assert manager.may_start()")
 
     def apply(self, event: Event) -> None:
         """Lets an event happen, if it can in this state."""
-        kind, number, word, time = event
-        self.now = time
+        kind, number, word, self.now = event
         if self.loop is not None:
-            self.loop.advance(time)
-        if kind == "start":
-            if number not in self.start_version or number in self.retry:
-                self.start(number)
-        elif kind == "finish":
-            if number in self.running:
-                self.finish(number, word)
-        elif kind == "train":
-            self.train()
-        elif kind == "publish":
-            if self.published < number <= self.version:
-                self.publish(number)
-        elif kind == "time out":
-            if number in self.running:
-                self.time_out(number)
-        elif kind == "late":
-            if number in self.gone:
-                self.late(number)
-        elif kind == "save":
-            self.save()
-        else:
-            self.resume()
+            self.loop.advance(self.now)
+        if kind == "start" and (number not in self.start_version or number in self.retry):
+            self.start(number)
+        elif kind == "finish" and number in self.running:
+            self.finish(number, word)
+        elif kind == "time out" and number in self.running:
+            self.time_out(number)
+        elif kind == "late" and number in self.gone:
+            self.late(number)
+        elif kind == "publish" and self.published < number <= self.version:
+            self.publish(number)
+        elif kind in ("train", "save", "resume"):
+            getattr(self, kind)()
 
     def close(self) -> None:
         """Ends what the manager left on the loop."""
@@ -556,22 +485,18 @@ class Plane:
             return broken
         except Misuse:
             raise
-        except _Idle:
-            last = f"{self.calls[-1][0]}() " if self.calls else "a call "
-            return Broken("returns", f"{last}waits for something that never comes")
         except Exception as error:
-            return self.raised(error)
+            where = "a call"
+            if self.calls:
+                name, given, _ = self.calls[-1]
+                where = f"{name}({', '.join(map(repr, given))})"
+            said = f"raised {type(error).__name__}: {error}"
+            idle = isinstance(error, _Idle)
+            said = "waits for something that never comes" if idle else said
+            return Broken("returns", f"{where} {said}")
         finally:
             self.close()
         return None
-
-    def raised(self, error: Exception) -> Broken:
-        """What is told of an exception of the manager."""
-        where = "the manager"
-        if self.calls:
-            name, given, _ = self.calls[-1]
-            where = f"{name}({', '.join(map(repr, given))})"
-        return Broken("returns", f"{where} raised {type(error).__name__}: {error}", "", False)
 
 
 def replay(setting: Setting, events: Sequence[Event]) -> tuple[Broken | None, Plane]:
@@ -593,15 +518,12 @@ class Example:
     """One drawn schedule: the world in virtual time."""
 
     def __init__(self, setting: Setting, seed: int, number: int, wrap: Wrap | None = None):
-        self.setting, self.world = setting, setting.world
+        self.setting, self.world, self.plane = setting, setting.world, Plane(setting, wrap)
         self.rng = np.random.default_rng([seed, number])
         self.length_rng = np.random.default_rng([seed, number, 1])  # whatever else is drawn
-        self.uniform: list[float] = []
-        self.lengths: list[float] = []
+        self.uniform, self.lengths = list[float](), list[float]()
         self.heap: list[tuple[float, float, str, Any]] = []
-        self.plane = Plane(setting, wrap)
-        self.attempt: dict[int, int] = {}
-        self.engine_of: dict[int, int] = {}
+        self.attempt, self.engine_of = dict[int, int](), dict[int, int]()
         self.next_rollout = 0
         self.ended = 0  # steps of the trainer, less those that a death made void
         self.busy = self.paused = False
@@ -629,28 +551,25 @@ class Example:
         self.in_turns = draw() < 0.2  # generators and trainer take turns
         self.steps = 1 + int(draw() * world.steps)
         self.cap = setting.slots if draw() < 0.7 else 1 + int(draw() * setting.slots)
-        self.failing = draw() * 0.5 if "failures" in active else 0.0
-        self.filtering = draw() * 0.9 if "filtered" in active else 0.0
-        self.hanging = draw() * 0.3 if "timeouts" in active else 0.0
-        self.answering = 0.7 if "late_answers" in active else 0.0
-        self.speeds = [1.0] * world.engines
-        if "slow_engine" in active:
-            self.speeds[0] = 2.0 + 10.0 * draw()
-        self.saving = 0.6 if "resume" in active else 0.0
+        self.failing = draw() * 0.5 * ("failures" in active)
+        self.filtering = draw() * 0.9 * ("filtered" in active)
+        self.hanging = draw() * 0.3 * ("timeouts" in active)
+        self.answering = 0.7 * ("late_answers" in active)
+        self.saving = 0.6 * ("resume" in active)
+        slow = 2.0 + 10.0 * draw() if "slow_engine" in active else 1.0
+        self.speeds = [slow, *[1.0] * (world.engines - 1)]
         horizon = self.steps * max(self.training, batch_time)
         self.calm = float("inf") if world.endless else horizon
         for kind, fault in (("restart", "restarts"), ("die", "resume"), ("pause", "paused_sync")):
-            if fault in active:
-                for _ in range(1 + int(draw() * 2)):
-                    self.push(horizon * draw(), kind, draw())
+            for _ in range((1 + int(draw() * 2)) * (fault in active)):
+                self.push(horizon * draw(), kind, draw())
 
     def length(self, rollout: int) -> float:
         """Of a rollout: the longest of its group."""
         while rollout >= len(self.lengths):
-            shape, rng = (64, self.world.group), self.length_rng
-            if self.world.lengths is not None:
-                values = rng.choice(np.asarray(self.world.lengths, float), shape)
-                values = values / np.mean(self.world.lengths)
+            shape, rng, given = (64, self.world.group), self.length_rng, self.world.lengths
+            if given is not None:
+                values = rng.choice(np.asarray(given, float) / np.mean(given), shape)
             elif self.law == 0:
                 values = np.ones(shape)
             elif self.law == 1:
@@ -661,8 +580,7 @@ class Example:
                 values = np.minimum((rng.pareto(1.5, shape) + 1.0) / 3.0, 30.0)
             else:
                 values = np.where(rng.random(shape) < 0.1, 6.0, 0.45)
-            if self.ties:
-                values = np.ceil(2.0 * values) / 2.0
+            values = np.ceil(2.0 * values) / 2.0 if self.ties else values
             self.lengths.extend(values.max(1).tolist())
         return self.lengths[rollout]
 
@@ -676,41 +594,27 @@ class Example:
 
     def go(self) -> None:
         """Events in the order of their times, until enough steps have ended."""
-        plane, heap, handlers = self.plane, self.heap, self.handlers()
-        events, last = plane.events, -1.0
+        plane, heap, last = self.plane, self.heap, -1.0
         most = _EVENTS * (self.steps * plane.batch + plane.slots)
         plane.connect()
         self.settle()
-        while heap and self.ended < self.steps and len(events) < most:
-            time, _, kind, what = heappop(heap)
-            if time == last:
+        while heap and self.ended < self.steps and len(plane.events) < most:
+            plane.now, _, kind, what = heappop(heap)
+            if plane.now == last:
                 plane.seen.add("two events at one instant")
-            plane.now = last = time
+            last = plane.now
             if plane.loop is not None:
-                plane.loop.advance(time)
-            if handlers[kind](what) is None:
+                plane.loop.advance(last)
+            if getattr(self, f"on_{kind}")(what) is None:
                 self.settle()
-        if len(events) >= most:
+        if len(plane.events) >= most:
             said = f"{most:,} events passed, and {self.ended} steps of {self.steps} were trained"
-            plane.broke("progress", said, f"raise AssertionError({said!r})")
+            plane.broke("progress", said, instead=False)
         elif not heap and not self.world.endless:
             plane.check_stuck()
 
-    def handlers(self) -> dict[str, Callable[[Any], Any]]:
-        """What each kind of event does; one that returns something was void."""
-        return {
-            "end": self.on_end,
-            "late": self.on_late,
-            "step": self.on_step,
-            "sync": self.on_sync,
-            "restart": self.on_restart,
-            "die": self.on_death,
-            "pause": self.on_pause,
-            "go on": self.on_going_on,
-        }
-
-    def on_end(self, what: tuple[int, int, str]) -> Any:
-        """A rollout ends, or is given up."""
+    def on_end(self, what: tuple[int, int, str]) -> bool | None:
+        """A rollout ends, or is given up; True, here and below: it is void."""
         rollout, attempt, outcome = what
         if rollout not in self.plane.running or self.attempt[rollout] != attempt:
             return True
@@ -721,51 +625,45 @@ class Example:
             self.push(self.plane.now + 2.0 * self.draw(), "late", rollout)
         return None
 
-    def on_late(self, rollout: int) -> Any:
+    def on_late(self, rollout: int) -> bool | None:
         """A late answer comes."""
         return self.plane.late(rollout) if rollout in self.plane.gone else True
 
-    def on_step(self, resumes: int) -> Any:
+    def on_step(self, resumes: int) -> bool | None:
         """A step of the trainer ends."""
         plane = self.plane
         if resumes != plane.resumes:
             return True
         self.ended, self.busy = plane.version, self.blocking
         self.push(plane.now + self.sync, "sync", (plane.version, resumes))
-        if not self.busy:
-            self.checkpoint()
-        return None
+        return None if self.busy else self.checkpoint()
 
-    def on_sync(self, what: tuple[int, int]) -> Any:
+    def on_sync(self, what: tuple[int, int]) -> bool | None:
         """Weights have reached the generators, unless the sync is paused."""
         version, resumes = what
-        plane = self.plane
-        if resumes != plane.resumes:
+        if resumes != self.plane.resumes:
             return True
-        if not self.paused and version > plane.published:
-            plane.publish(version)
-        if self.blocking:
-            self.busy = False
-            self.checkpoint()
-        return None
+        if not self.paused and version > self.plane.published:
+            self.plane.publish(version)
+        if not self.blocking:
+            return None
+        self.busy = False
+        return self.checkpoint()
 
     def checkpoint(self) -> None:
         """Saves, sometimes."""
         if self.saving and self.draw() < self.saving:
             self.plane.save()
 
-    def on_restart(self, which: float) -> Any:
+    def on_restart(self, which: float) -> None:
         """An engine restarts: its rollouts are lost."""
-        engine = int(which * self.world.engines)
-        lost = [r for r in self.plane.running if self.engine_of[r] == engine]
-        if lost:
-            self.plane.seen.add("an engine restarted with rollouts on it")
-        for rollout in lost:
-            if rollout in self.plane.running:
-                self.plane.finish(rollout, "failed")
-        return None
+        engine, plane = int(which * self.world.engines), self.plane
+        for rollout in [r for r in plane.running if self.engine_of[r] == engine]:
+            plane.seen.add("an engine restarted with rollouts on it")
+            if rollout in plane.running:
+                plane.finish(rollout, "failed")
 
-    def on_death(self, _: float) -> Any:
+    def on_die(self, _: float) -> bool | None:
         """The trainer dies and resumes."""
         if self.plane.saved is None:
             return True
@@ -773,18 +671,16 @@ class Example:
         self.ended, self.busy = self.plane.version, False
         return None
 
-    def on_pause(self, long: float) -> Any:
+    def on_pause(self, long: float) -> None:
         """The sync is paused."""
         self.paused = True
-        self.push(self.plane.now + self.training * (1.0 + 3.0 * long), "go on", None)
-        return None
+        self.push(self.plane.now + self.training * (1.0 + 3.0 * long), "go_on", None)
 
-    def on_going_on(self, _: None) -> Any:
+    def on_go_on(self, _: None) -> None:
         """The pause ends: the newest weights are handed over."""
         self.paused = False
         if self.ended > self.plane.published:
             self.plane.publish(self.ended)
-        return None
 
     def settle(self) -> None:
         """The trainer takes a batch if it is free; free slots are filled."""
@@ -794,7 +690,7 @@ class Example:
             self.push(plane.now + self.training, "step", plane.resumes)
         elif not self.busy and len(plane.waiting) > 4 * (plane.bound + 2) * plane.batch:
             said = f"{len(plane.waiting)} rollouts wait, and select() returns None"
-            plane.broke("progress", said, f"raise AssertionError({said!r})", False)
+            plane.broke("progress", said, instead=False)
         for _ in range(max(1, self.cap - len(plane.running))):
             rollout = next(iter(plane.retry), self.next_rollout)
             if self.holds_back() or not plane.start(rollout):
@@ -816,14 +712,13 @@ class Example:
         engine = self.engine_of[rollout] = int(self.draw() * self.world.engines)
         lasts, outcome = self.length(rollout) * self.speeds[engine], "accepted"
         if now < self.calm and not self.faultless:
-            chance = self.draw()
-            if chance < self.hanging:
+            if self.draw() < self.hanging:
                 lasts, outcome = 4.0, "timeout"
             elif self.draw() < self.failing:
                 lasts, outcome = lasts * self.draw(), "failed"
             elif self.draw() < self.filtering:
                 outcome = "filtered"
-        heappush(self.heap, (now + lasts, self.draw(), "end", (rollout, attempt, outcome)))
+        self.push(now + lasts, "end", (rollout, attempt, outcome))
 
 
 class _Free:
@@ -832,13 +727,9 @@ class _Free:
     def may_start(self) -> bool:
         return True
 
-    def started(self, rollout: int) -> None: ...
+    def started(self, *given: Any) -> None: ...
 
-    def finished(self, rollout: int, outcome: str) -> None: ...
-
-    def taken(self, rollouts: list[int]) -> None: ...
-
-    def published(self, version: int) -> None: ...
+    finished = taken = published = started
 
 
 def free_time(setting: Setting, seed: int, number: int) -> float:

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import re
 import subprocess
 import sys
 import time
@@ -20,9 +21,8 @@ from tests.rollouts.control_planes import EACH, PAIRS, RIGHT, Areal, Discard, Sk
 def run_written(text, folder, name, make):
     """Runs the test of a finding on a manager, as a file of its own."""
     path = folder / f"{name}.py"
-    lines = [line for line in text.splitlines() if not line.startswith("from ")]
-    assert "asyncjax" not in "\n".join(lines[4:])
-    path.write_text("make = None\n" + "\n".join(lines[4:]), encoding="utf-8")
+    assert text.count("asyncjax") == 1  # in the sentence that says who wrote it
+    path.write_text(re.sub(r"^from .*$", "make = None", text, flags=re.M), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -81,7 +81,7 @@ def test_all_three_statements_about_ages_are_told():
     assert report.right
     assert report.ages["age_aggregate"] is None
     for statement in ("age_each", "age_batch"):
-        assert report.ages[statement].n_events <= 15
+        assert len(report.ages[statement].events) <= 20
     text = str(report)
     assert "age_each      not asked, does not: " in text
     assert "age_aggregate asked, holds in all of them" in text
