@@ -14,7 +14,6 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from asyncjax.checks import file_path
@@ -22,7 +21,9 @@ from asyncjax.rollouts.control_plane import World, check_control_plane
 from asyncjax.terminal import answered, options, plain
 
 PROGRAM = "asyncjax check-control"
+_PLAIN = ("batch", "slots", "max_staleness", "examples", "seed", "folder")
 _WORLD = ("group", "engines", "training_time", "sync_time", "steps", "endless", "patience")
+_WORLD = (*_WORLD, "throughput", "least_capacity")
 
 
 def read(path: str) -> Callable[[], Any]:
@@ -32,7 +33,7 @@ def read(path: str) -> Callable[[], Any]:
         raise FileNotFoundError(2, "no such file", path)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise ValueError(f"file must be a Python file, got {path!r}")
+        raise ValueError(f"file must be a Python file, ending in .py, got {path!r}")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(file.stem, module)
     sys.path.insert(0, str(file.parent.resolve()))
@@ -61,15 +62,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--folder", help="of findings: run first, and written")
     add("--lengths", help="file of recorded lengths, one a line")
     for name in _WORLD:
-        flag = "--" + name.replace("_", "-")
         default = getattr(World(), name)
+        flag, told = "--" + name.replace("_", "-"), f"of the world; default: {default}"
         if name == "endless":
             add(flag, action="store_true", help="faults never end; only safety is asked")
         else:
-            kind = float if name.endswith("time") else int
-            add(flag, type=kind, default=default, help=f"of the world; default: {default}")
-    add("--throughput", type=float, default=0.0, help="least share of an unbounded run's steps")
-    add("--least-capacity", type=int, default=0, help="least capacity that counts() may tell")
+            kind = float if name.endswith("time") or name == "throughput" else int
+            add(flag, type=kind, default=default, help=told)
     return parser
 
 
@@ -81,24 +80,15 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 
 def _run(settings: argparse.Namespace) -> int:
     make = read(settings.file)
-    lengths = None
+    given, lengths = vars(settings), None
     if settings.lengths is not None:
         from asyncjax.rollouts.command_line import read_lengths
 
         lengths = read_lengths(settings.lengths).tolist()
-    words = {name: getattr(settings, name) for name in ("invariants", "faults")}
-    names = {name: text.split(",") for name, text in words.items() if text is not None}
-    world = {name: getattr(settings, name) for name in (*_WORLD, "throughput", "least_capacity")}
+    world = World(lengths=lengths, **{name: given[name] for name in _WORLD})
+    names = {name: given[name].split(",") for name in ("invariants", "faults") if given[name]}
     report = check_control_plane(
-        make,
-        batch=settings.batch,
-        slots=settings.slots,
-        max_staleness=settings.max_staleness,
-        world=World(lengths=lengths, **world),
-        examples=settings.examples,
-        seed=settings.seed,
-        folder=Path(settings.folder) if settings.folder else None,
-        **names,
+        make, world=world, **names, **{name: given[name] for name in _PLAIN}
     )
     print(plain(str(report), lines=True))
     return 0 if report.right else 1

@@ -44,6 +44,13 @@ trained at the age bound; trained above the age bound; a later rollout finished 
 a rollout failed; a rollout filtered; a rollout timed out; an answer came late;
 an engine restarted with rollouts on it; a version was skipped; resumed with work in flight;
 resumed more than once; thrown away by the manager""".replace("\n", " ").split("; ")
+_LAWS: tuple[Callable[[np.random.Generator, tuple[int, int]], np.ndarray], ...] = (
+    lambda rng, shape: np.ones(shape),
+    lambda rng, shape: 0.5 + rng.random(shape),
+    lambda rng, shape: rng.exponential(size=shape),
+    lambda rng, shape: np.minimum((rng.pareto(1.5, shape) + 1.0) / 3.0, 30.0),
+    lambda rng, shape: np.where(rng.random(shape) < 0.1, 6.0, 0.45),
+)
 _EVENTS = 100  # a rollout that is trained; a manager that throws all away would go on for ever
 _SLOW = 0.002  # seconds that a call may stand still, neither computing nor returning
 
@@ -233,8 +240,10 @@ class Plane:
             answer.close()
         raise Misuse(f"may_start() of the adapter must return True or False, got {answer!r}")
 
-    def start(self, rollout: int) -> bool:
-        """A rollout starts, unless the manager refuses."""
+    def start(self, rollout: int, _: str = "") -> bool:
+        """A rollout starts, unless the manager refuses; here and below: or it cannot happen."""
+        if rollout in self.start_version and rollout not in self.retry:
+            return False
         if len(self.running) >= self.slots:
             if "concurrency" in self.asked and self.ask():
                 self.note("start", rollout)
@@ -258,6 +267,8 @@ class Plane:
 
     def finish(self, rollout: int, outcome: str) -> None:
         """A running rollout ends: `accepted`, `filtered` or `failed`."""
+        if rollout not in self.running:
+            return
         self.note("finish", rollout, outcome)
         if next(iter(self.running)) != rollout:
             self.seen.add("a later rollout finished first")
@@ -270,22 +281,26 @@ class Plane:
         self.finished(rollout, outcome)
         self.after()
 
-    def time_out(self, rollout: int) -> None:
+    def time_out(self, rollout: int, _: str = "") -> None:
         """A running rollout is given up."""
+        if rollout not in self.running:
+            return
         self.note("time out", rollout, "", "a rollout timed out")
         del self.running[rollout]
         self.gone[rollout] = None
         self.timed_out(rollout)
         self.after()
 
-    def late(self, rollout: int) -> None:
+    def late(self, rollout: int, _: str = "") -> None:
         """The answer of one that was given up comes all the same; the trainer never sees it."""
+        if rollout not in self.gone:
+            return
         self.note("late", rollout, "", "an answer came late")
         del self.gone[rollout]
         self.finished(rollout, "accepted")
         self.after()
 
-    def train(self) -> bool:
+    def train(self, *_: Any) -> bool:
         """The trainer takes a batch, if there is one."""
         if (members := self.members()) is None:
             return False
@@ -355,21 +370,23 @@ class Plane:
         self.ages.setdefault(statement, (sentence, len(self.events)))
         self.broke(statement, sentence, f"assert {claim}", instead=False)
 
-    def publish(self, version: int) -> None:
+    def publish(self, version: int, _: str = "") -> None:
         """The generators get a version."""
+        if not self.published < version <= self.version:
+            return
         skipped = "a version was skipped" if version > self.published + 1 else ""
         self.note("publish", version, "", skipped)
         self.published = version
         self.publishes(version)
         self.after()
 
-    def save(self) -> None:
+    def save(self, *_: Any) -> None:
         """A checkpoint between two steps."""
         self.note("save", self.version)
         quiet = not (self.running or self.waiting)
         self.saved = copy.deepcopy(self.saves()), self.version, set(self.trained), quiet
 
-    def resume(self) -> None:
+    def resume(self, *_: Any) -> None:
         """Trainer and manager go on from the checkpoint."""
         if self.saved is None:
             return
@@ -458,18 +475,7 @@ class Plane:
         kind, number, word, self.now = event
         if self.loop is not None:
             self.loop.advance(self.now)
-        if kind == "start" and (number not in self.start_version or number in self.retry):
-            self.start(number)
-        elif kind == "finish" and number in self.running:
-            self.finish(number, word)
-        elif kind == "time out" and number in self.running:
-            self.time_out(number)
-        elif kind == "late" and number in self.gone:
-            self.late(number)
-        elif kind == "publish" and self.published < number <= self.version:
-            self.publish(number)
-        elif kind in ("train", "save", "resume"):
-            getattr(self, kind)()
+        getattr(self, kind.replace(" ", "_"))(number, word)
 
     def close(self) -> None:
         """Ends what the manager left on the loop."""
@@ -570,16 +576,8 @@ class Example:
             shape, rng, given = (64, self.world.group), self.length_rng, self.world.lengths
             if given is not None:
                 values = rng.choice(np.asarray(given, float) / np.mean(given), shape)
-            elif self.law == 0:
-                values = np.ones(shape)
-            elif self.law == 1:
-                values = 0.5 + rng.random(shape)
-            elif self.law == 2:
-                values = rng.exponential(size=shape)
-            elif self.law == 3:
-                values = np.minimum((rng.pareto(1.5, shape) + 1.0) / 3.0, 30.0)
             else:
-                values = np.where(rng.random(shape) < 0.1, 6.0, 0.45)
+                values = _LAWS[self.law](rng, shape)
             values = np.ceil(2.0 * values) / 2.0 if self.ties else values
             self.lengths.extend(values.max(1).tolist())
         return self.lengths[rollout]
@@ -625,9 +623,9 @@ class Example:
             self.push(self.plane.now + 2.0 * self.draw(), "late", rollout)
         return None
 
-    def on_late(self, rollout: int) -> bool | None:
+    def on_late(self, rollout: int) -> None:
         """A late answer comes."""
-        return self.plane.late(rollout) if rollout in self.plane.gone else True
+        self.plane.late(rollout)
 
     def on_step(self, resumes: int) -> bool | None:
         """A step of the trainer ends."""
@@ -643,7 +641,7 @@ class Example:
         version, resumes = what
         if resumes != self.plane.resumes:
             return True
-        if not self.paused and version > self.plane.published:
+        if not self.paused:
             self.plane.publish(version)
         if not self.blocking:
             return None
@@ -660,8 +658,7 @@ class Example:
         engine, plane = int(which * self.world.engines), self.plane
         for rollout in [r for r in plane.running if self.engine_of[r] == engine]:
             plane.seen.add("an engine restarted with rollouts on it")
-            if rollout in plane.running:
-                plane.finish(rollout, "failed")
+            plane.finish(rollout, "failed")
 
     def on_die(self, _: float) -> bool | None:
         """The trainer dies and resumes."""
@@ -679,8 +676,7 @@ class Example:
     def on_go_on(self, _: None) -> None:
         """The pause ends: the newest weights are handed over."""
         self.paused = False
-        if self.ended > self.plane.published:
-            self.plane.publish(self.ended)
+        self.plane.publish(self.ended)
 
     def settle(self) -> None:
         """The trainer takes a batch if it is free; free slots are filled."""
