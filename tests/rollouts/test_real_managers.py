@@ -4,6 +4,7 @@ ASYNCJAX_MANAGERS=/checkouts pytest tests/rollouts/test_real_managers.py
 """
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,9 @@ from tests.rollouts import real_managers
 from tests.rollouts.real_managers import BATCH, BOUND, CHECKOUTS, SLOTS, path_of
 
 FAULTS = ("failures", "filtered", "timeouts", "restarts", "slow_engine", "paused_sync", "resume")
-NUMBERS = {"batch": BATCH, "slots": SLOTS, "max_staleness": BOUND}
+NUMBERS: dict[str, Any] = {"batch": BATCH, "slots": SLOTS, "max_staleness": BOUND}
 # A sampler is not told of failures, which its controller makes good; its weights are blocking.
-SAMPLER = {"faults": ("slow_engine", "resume"), "world": World(sync_time=0.0)}
+SAMPLER: dict[str, Any] = {"faults": ("slow_engine", "resume"), "world": World(sync_time=0.0)}
 STEADY = ("trained_once", "nothing_lost", "round_trip", "returns", "progress", "starvation")
 
 
