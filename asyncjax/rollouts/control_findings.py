@@ -21,7 +21,7 @@ from asyncjax.rollouts.control_world import Broken, Event, Misuse, Plane, Settin
 from asyncjax.storage import write_atomically
 
 _STEPS = ("train", "publish", "save", "resume")  # events whose number is a version
-_REPLAYS = 6_000  # at most, to make one finding small
+_REPLAYS = 2_500  # at most, to make one finding small
 
 
 class Finding(NamedTuple):
@@ -86,14 +86,11 @@ class Shrinker:
         return events
 
     def without_steps(self, events: list[Event]) -> list[Event]:
-        """Leaves out a step of the trainer with its batch, or a rollout with all its events."""
+        """Leaves out a step of the trainer with its batch."""
         step = 0
         while step < len(batches := replay(self.setting, events)[1].batches):
             shorter = self.smaller(_less_one_step(events, step, batches[step][0]), events)
             step, events = (step + 1, events) if shorter is None else (step, shorter)
-        for rollout in {number for kind, number, *_ in events if kind == "start"}:
-            fewer = [event for event in events if event[0] in _STEPS or event[1] != rollout]
-            events = self.smaller(fewer, events) or events
         return events
 
     def together(self, events: list[Event]) -> list[Event]:

@@ -52,6 +52,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
@@ -66,6 +67,7 @@ __all__ = ["FAULTS", "INVARIANTS", "Finding", "Report", "World"]
 INVARIANTS: tuple[str, ...] = (*worlds.SAFETY, *worlds.LIVENESS)
 _DEFAULT = tuple(name for name in INVARIANTS if name not in ("age_each", "age_batch"))
 _NEEDS = {"resume": ("save", "restore"), "timeouts": ("timed_out",), "late_answers": ("timed_out",)}
+_SLOW = 0.002  # seconds that a call may stand still, neither computing nor returning
 _GAP = 0.02  # seconds of an example that were neither computing nor over: who slept is looked for
 
 
@@ -188,7 +190,7 @@ def check_control_plane(
         ...         self.version = version
         >>> report = check_control_plane(Budget, batch=2, slots=4, max_staleness=1)
         >>> report.finding.invariant, report.finding.sentence
-        ('progress', 'nothing runs, 0 wait, and may_start() stays False')
+        ('progress', 'nothing runs, 1 wait, and may_start() stays False')
     """
     began = perf_counter()
     function("make", make, "a function without arguments that returns an adapter")
@@ -257,7 +259,7 @@ class _Search:
 
     def check_throughput(self, example: Example, number: int) -> Broken | None:
         """Compares the time of an example with that of a run that nothing bounds."""
-        free = worlds.free_time(self.setting, self.seed, number)
+        free = _free_time(self.setting, self.seed, number)
         least, spent = self.setting.world.throughput, example.plane.now
         if free >= least * spent:
             return None
@@ -269,9 +271,9 @@ class _Search:
 
         One that was stopped by the machine stands still in other calls each time.
         """
-        slow = worlds.standing_still(self.setting, self.seed, number)
+        slow = _standing_still(self.setting, self.seed, number)
         for _ in range(7):
-            slow = slow and slow & worlds.standing_still(self.setting, self.seed, number)
+            slow = slow and slow & _standing_still(self.setting, self.seed, number)
         if slow:
             names = " and ".join(sorted({f"{name}()" for _, name in slow}))
             raise Misuse(
@@ -287,6 +289,47 @@ class _Search:
             if self.finding is None or self.finding.invariant != statement:
                 told[statement] = findings.finding_of(self.setting, broken, events, number)
         return told
+
+
+class _Free:
+    """A manager that bounds nothing."""
+
+    def may_start(self) -> bool:
+        return True
+
+    def started(self, *given: Any) -> None: ...
+
+    finished = taken = published = started
+
+
+def _free_time(setting: Setting, seed: int, number: int) -> float:
+    """When the example would have ended if the slots alone bounded it."""
+    setting = setting._replace(make=_Free, asked=frozenset(), faults=())
+    example = Example(setting, seed, number)
+    example.run()
+    return example.plane.now
+
+
+def _standing_still(setting: Setting, seed: int, number: int) -> set[tuple[int, str]]:
+    """Calls, by their number and name, that lost real time without computing; three at most."""
+    slow: set[tuple[int, str]] = set()
+    numbers = count()
+
+    def watch(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            at, began, worked = next(numbers), perf_counter(), thread_time()
+            try:
+                return method(*given)
+            finally:
+                if perf_counter() - began - (thread_time() - worked) > _SLOW:
+                    slow.add((at, name))
+                    if len(slow) >= 3:
+                        raise Broken("", "three calls stood still")
+
+        return call
+
+    Example(setting, seed, number, watch).run()
+    return slow
 
 
 def _faults(make: Callable[[], Any], given: Sequence[str] | None) -> tuple[str, ...]:

@@ -23,8 +23,7 @@ import selectors
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count, islice
-from time import perf_counter, thread_time
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +51,6 @@ _LAWS: tuple[Callable[[np.random.Generator, tuple[int, int]], np.ndarray], ...] 
     lambda rng, shape: np.where(rng.random(shape) < 0.1, 6.0, 0.45),
 )
 _EVENTS = 100  # a rollout that is trained; a manager that throws all away would go on for ever
-_SLOW = 0.002  # seconds that a call may stand still, neither computing nor returning
 
 
 @dataclass(frozen=True)
@@ -151,14 +149,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.run_until_complete(asyncio.sleep(max(0.0, time - self.now)))
         self.now = max(self.now, time)
 
-    def finish(self) -> None:
-        """Ends tasks that are left."""
-        if tasks := asyncio.all_tasks(self):
-            for task in tasks:
-                task.cancel()
-            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self.close()
-
 
 class Plane:
     """One manager under the rules of the world, and books of what it should know.
@@ -199,14 +189,11 @@ class Plane:
     def bind(self, adapter: Any, name: str) -> Any:
         """A method that returns when it is done, whatever it is; None: there is none."""
         method = getattr(adapter, name, None)
+        waits = method
         if method is not None and inspect.iscoroutinefunction(method):
-            method = self.completed(method)
+            loop = self.loop = self.loop or VirtualLoop(self.now)
+            method = lambda *given: loop.run_until_complete(waits(*given))  # noqa: E731
         return method if method is None or self.wrap is None else self.wrap(name, method)
-
-    def completed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A coroutine function as a function, run on the loop of the world."""
-        loop = self.loop = self.loop or VirtualLoop(self.now)
-        return lambda *given: loop.run_until_complete(method(*given))
 
     def recorded(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         """A method whose calls are written down."""
@@ -221,9 +208,8 @@ class Plane:
     def broke(self, invariant: str, sentence: str, claim: str = "", instead: bool = True) -> None:
         """Stops where this is asked."""
         if invariant in self.asked:
-            raise Broken(
-                invariant, sentence, claim or f"raise AssertionError({sentence!r})", instead
-            )
+            claim = claim or f"raise AssertionError({sentence!r})"
+            raise Broken(invariant, sentence, claim, instead)
 
     def note(self, kind: str, number: int, word: str = "", seen: str = "") -> None:
         """Writes an event down."""
@@ -374,8 +360,7 @@ class Plane:
         """The generators get a version."""
         if not self.published < version <= self.version:
             return
-        skipped = "a version was skipped" if version > self.published + 1 else ""
-        self.note("publish", version, "", skipped)
+        self.note("publish", version, "", "a version was skipped" * (version > self.published + 1))
         self.published = version
         self.publishes(version)
         self.after()
@@ -391,11 +376,10 @@ class Plane:
         if self.saved is None:
             return
         state, version, trained, quiet = self.saved
-        in_flight = "resumed with work in flight" if self.running or self.waiting else ""
-        self.note("resume", version, "", in_flight)
+        in_flight = bool(self.running or self.waiting)
+        self.note("resume", version, "", "resumed with work in flight" * in_flight)
+        self.seen |= {"resumed more than once"} if self.resumes else set()
         self.resumes += 1
-        if self.resumes > 1:
-            self.seen.add("resumed more than once")
         for books in (self.running, self.waiting, self.retry, self.gone):
             books.clear()
         self.version = self.published = version
@@ -451,17 +435,15 @@ class Plane:
         """What the manager counts beside our books."""
         waiting, trained = len(self.waiting), self.version * self.batch
         books = {"running": len(self.running), "waiting": waiting, "trained": trained}
-        books["accepted"] = waiting + trained
-        least = books["capacity"] = self.setting.world.least_capacity
+        books |= {"accepted": waiting + trained, "capacity": self.setting.world.least_capacity}
         for name, told in self.counts().items():
             if name not in books:
                 raise Misuse(f"counts() of the adapter may hold {', '.join(books)}, got {name!r}")
-            if name == "capacity" and told < least:
-                said = f"the capacity is {told}; it must be at least {least}"
-                self.broke("counted", said, f"assert manager.counts()[{name!r}] >= {least}")
-            elif name != "capacity" and told != books[name]:
-                said = f"the manager counts {told} as {name}; there are {books[name]}"
-                self.broke("counted", said, f"assert manager.counts()[{name!r}] == {books[name]}")
+            right = told >= books[name] if name == "capacity" else told == books[name]
+            if not right:
+                must = f"{'>=' if name == 'capacity' else '=='} {books[name]}"
+                said = f"the manager counts {told} as {name}; it must be {must}"
+                self.broke("counted", said, f"assert manager.counts()[{name!r}] {must}")
 
     def check_stuck(self) -> None:
         """Whether there is work and nothing can ever happen again."""
@@ -480,7 +462,10 @@ class Plane:
     def close(self) -> None:
         """Ends what the manager left on the loop."""
         if self.loop is not None:
-            self.loop.finish()
+            for task in (tasks := asyncio.all_tasks(self.loop)):
+                task.cancel()
+            self.loop.run_until_complete(asyncio.wait(tasks) if tasks else asyncio.sleep(0))
+            self.loop.close()
             self.loop = None
 
     def outcome(self, steps: Callable[[], None]) -> Broken | None:
@@ -492,14 +477,11 @@ class Plane:
         except Misuse:
             raise
         except Exception as error:
-            where = "a call"
-            if self.calls:
-                name, given, _ = self.calls[-1]
-                where = f"{name}({', '.join(map(repr, given))})"
+            name, given, _ = self.calls[-1] if self.calls else ("manager", (), None)
             said = f"raised {type(error).__name__}: {error}"
-            idle = isinstance(error, _Idle)
-            said = "waits for something that never comes" if idle else said
-            return Broken("returns", f"{where} {said}")
+            if isinstance(error, _Idle):
+                said = "waits for something that never comes"
+            return Broken("returns", f"{name}({', '.join(map(repr, given))}) {said}")
         finally:
             self.close()
         return None
@@ -603,7 +585,8 @@ class Example:
             last = plane.now
             if plane.loop is not None:
                 plane.loop.advance(last)
-            if getattr(self, f"on_{kind}")(what) is None:
+            handler = plane.late if kind == "late" else getattr(self, f"on_{kind}")
+            if handler(what) is None:
                 self.settle()
         if len(plane.events) >= most:
             said = f"{most:,} events passed, and {self.ended} steps of {self.steps} were trained"
@@ -622,10 +605,6 @@ class Example:
         if self.draw() < self.answering:
             self.push(self.plane.now + 2.0 * self.draw(), "late", rollout)
         return None
-
-    def on_late(self, rollout: int) -> None:
-        """A late answer comes."""
-        self.plane.late(rollout)
 
     def on_step(self, resumes: int) -> bool | None:
         """A step of the trainer ends."""
@@ -715,44 +694,3 @@ class Example:
             elif self.draw() < self.filtering:
                 outcome = "filtered"
         self.push(now + lasts, "end", (rollout, attempt, outcome))
-
-
-class _Free:
-    """A manager that bounds nothing."""
-
-    def may_start(self) -> bool:
-        return True
-
-    def started(self, *given: Any) -> None: ...
-
-    finished = taken = published = started
-
-
-def free_time(setting: Setting, seed: int, number: int) -> float:
-    """When the example would have ended if the slots alone bounded it."""
-    setting = setting._replace(make=_Free, asked=frozenset(), faults=())
-    example = Example(setting, seed, number)
-    example.run()
-    return example.plane.now
-
-
-def standing_still(setting: Setting, seed: int, number: int) -> set[tuple[int, str]]:
-    """Calls, by their number and name, that lost real time without computing; three at most."""
-    slow: set[tuple[int, str]] = set()
-    numbers = count()
-
-    def watch(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            at, began, worked = next(numbers), perf_counter(), thread_time()
-            try:
-                return method(*given)
-            finally:
-                if perf_counter() - began - (thread_time() - worked) > _SLOW:
-                    slow.add((at, name))
-                    if len(slow) >= 3:
-                        raise Broken("", "three calls stood still")
-
-        return call
-
-    Example(setting, seed, number, watch).run()
-    return slow
