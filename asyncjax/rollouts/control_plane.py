@@ -351,9 +351,10 @@ def _faults(make: Callable[[], Any], given: Sequence[str] | None) -> tuple[str, 
     for name in has:
         try:
             signature = inspect.signature(getattr(adapter, name))
-            signature.bind(*range(takes[name]))
         except ValueError:  # of C
             continue
+        try:
+            signature.bind(*range(takes[name]))
         except TypeError as error:
             words = f"must take {takes[name]} arguments, got {name}{signature}"
             raise TypeError(f"{name}() of the adapter {words}") from error

@@ -38,7 +38,7 @@ SAFETY = (*AGES, "trained_once", "nothing_lost", "counted", "concurrency", "roun
 LIVENESS = ("progress", "starvation", "throughput")
 FAULTS = ("failures", "filtered", "timeouts", "late_answers", "restarts", "slow_engine")
 FAULTS = (*FAULTS, "paused_sync", "resume")
-SOMETIMES = """all slots busy; refused while a slot was free; two events at one instant;
+SOMETIMES: list[str] = """all slots busy; refused while a slot was free; two events at one instant;
 trained at the age bound; trained above the age bound; a later rollout finished first;
 a rollout failed; a rollout filtered; a rollout timed out; an answer came late;
 an engine restarted with rollouts on it; a version was skipped; resumed with work in flight;
@@ -189,7 +189,7 @@ class Plane:
     def bind(self, adapter: Any, name: str) -> Any:
         """A method that returns when it is done, whatever it is; None: there is none."""
         method = getattr(adapter, name, None)
-        waits = method
+        waits: Any = method
         if method is not None and inspect.iscoroutinefunction(method):
             loop = self.loop = self.loop or VirtualLoop(self.now)
             method = lambda *given: loop.run_until_complete(waits(*given))  # noqa: E731
@@ -436,7 +436,7 @@ class Plane:
         waiting, trained = len(self.waiting), self.version * self.batch
         books = {"running": len(self.running), "waiting": waiting, "trained": trained}
         books |= {"accepted": waiting + trained, "capacity": self.setting.world.least_capacity}
-        for name, told in self.counts().items():
+        for name, told in (self.counts or dict)().items():
             if name not in books:
                 raise Misuse(f"counts() of the adapter may hold {', '.join(books)}, got {name!r}")
             right = told >= books[name] if name == "capacity" else told == books[name]

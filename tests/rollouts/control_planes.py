@@ -4,6 +4,7 @@ A bug is a class that differs from `Budget` in one place. Kinds are those that p
 """
 
 import asyncio
+from typing import Any
 
 from asyncjax.rollouts.control_plane import World
 
@@ -17,17 +18,17 @@ class Budget:
 
     def __init__(self):
         self.version = self.accepted = 0
-        self.running = set()
+        self.running: Any = set()
 
     def may_start(self):
         used = self.accepted + len(self.running)
         free = (self.version + self.bound + 1) * self.batch - used
         return free > 0 and len(self.running) < self.slots
 
-    def started(self, rollout):
+    def started(self, rollout) -> Any:
         self.running.add(rollout)
 
-    def finished(self, rollout, outcome):
+    def finished(self, rollout, outcome) -> Any:
         if rollout in self.running:  # else it was given up, and its answer is late
             self.running.remove(rollout)
             self.accepted += outcome == "accepted"
@@ -38,7 +39,7 @@ class Budget:
     def taken(self, rollouts):
         pass
 
-    def published(self, version):
+    def published(self, version) -> Any:
         self.version = version
 
     def save(self):

@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 CHECKOUTS = os.environ.get("ASYNCJAX_MANAGERS", "")
 HEAD = """from __future__ import annotations
@@ -53,7 +54,8 @@ def loaded(name):
     """The classes of a framework, as a module without its other imports."""
     text, wanted = path_of(name).read_text(encoding="utf-8"), FILES[name][1]
     lines, parts = text.splitlines(), [HEAD]
-    for node in ast.parse(text).body:
+    nodes: Any = ast.parse(text).body
+    for node in nodes:
         names = {getattr(node, "name", "")}
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             parts.append("\n".join(lines[node.lineno - 1 : node.end_lineno]))
@@ -62,8 +64,9 @@ def loaded(name):
             parts.append("\n".join(lines[first - 1 : node.end_lineno]))
     file = Path(tempfile.mkdtemp()) / f"{name}_manager.py"
     file.write_text("\n\n".join(parts), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec: Any = importlib.util.spec_from_file_location(file.stem, file)
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
     spec.loader.exec_module(module)
     return module
 
@@ -79,10 +82,10 @@ class Stat:
 class Areal:
     """AReaL: capacity of a lock and four counters."""
 
-    def __init__(self, module):
+    def __init__(self, module, batch=BATCH, slots=SLOTS, bound=BOUND):
         module.RolloutStat = Stat
         self.version = self.steps = 0
-        self.manager = module.StalenessManager(self, SLOTS, BATCH, BOUND)
+        self.manager = module.StalenessManager(self, slots, batch, bound)
 
     def get_version(self):
         return self.version

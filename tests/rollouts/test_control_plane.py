@@ -18,14 +18,16 @@ from tests.rollouts import control_planes
 from tests.rollouts.check_control_page import PAGE, printed
 from tests.rollouts.control_planes import EACH, PAIRS, RIGHT, Areal, Discard, Skyrl
 
+check: Any = check_control_plane  # wrong arguments, and findings that must be there
+
 
 def run_written(text, folder, name, make):
     """Runs the test of a finding on a manager, as a file of its own."""
     path = folder / f"{name}.py"
     assert text.count("asyncjax") == 1  # in the sentence that says who wrote it
     path.write_text(re.sub(r"^from .*$", "make = None", text, flags=re.M), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.make = make
     try:
@@ -38,8 +40,8 @@ def run_written(text, folder, name, make):
 @pytest.mark.parametrize("kind", PAIRS)
 def test_a_known_bug_is_found_and_its_schedule_is_short(kind, tmp_path):
     buggy, mended, invariant, settings = PAIRS[kind]
-    report = check_control_plane(buggy, **settings)
-    finding: Any = report.finding
+    report = check(buggy, **settings)
+    finding = report.finding
     assert finding is not None
     assert finding.invariant == invariant
     assert len(finding.events) <= 15
@@ -60,7 +62,7 @@ def test_a_known_bug_is_found_and_its_schedule_is_short(kind, tmp_path):
 def test_a_right_manager_passes(name):
     make, settings = RIGHT[name]
     numbers = {"batch": make.batch, "slots": make.slots, "max_staleness": make.bound}
-    report = check_control_plane(make, **numbers, examples=15, **settings)
+    report = check(make, **numbers, examples=15, **settings)
     report.raise_if_wrong()
     assert report.examples == 15
 
@@ -70,17 +72,17 @@ def test_a_right_manager_passes(name):
 @pytest.mark.parametrize("numbers", [(1, 2, 0), (3, 8, 2), (4, 3, 1)])
 def test_a_right_manager_passes_at_other_sizes(name, numbers):
     make, settings = RIGHT[name]
-    names = dict(zip(("batch", "slots", "bound"), numbers, strict=True))
+    names: dict[str, Any] = dict(zip(("batch", "slots", "bound"), numbers, strict=True))
     resized = type(make.__name__, (make,), names)
     sizes = dict(zip(("batch", "slots", "max_staleness"), numbers, strict=True))
-    check_control_plane(resized, **sizes, examples=60, **settings).raise_if_wrong()
+    check(resized, **sizes, examples=60, **settings).raise_if_wrong()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_known_bugs_are_found_whatever_the_seed(seed):
     for kind, (buggy, _, invariant, settings) in PAIRS.items():
-        finding: Any = check_control_plane(buggy, **settings, seed=seed).finding
+        finding = check(buggy, **settings, seed=seed).finding
         assert finding is not None, kind
         assert finding.invariant == invariant
         assert len(finding.events) <= 15, kind
@@ -95,12 +97,12 @@ def test_it_needs_no_jax():
     assert told.stdout == "False\n"
 
 
-NUMBERS: dict[str, Any] = {"batch": 2, "slots": 4, "max_staleness": 1}
+NUMBERS = {"batch": 2, "slots": 4, "max_staleness": 1}
 
 
 @pytest.mark.slow
 def test_all_three_statements_about_ages_are_told():
-    report = check_control_plane(Areal, **NUMBERS, examples=60)
+    report = check(Areal, **NUMBERS, examples=60)
     assert report.right
     assert report.ages["age_aggregate"] is None
     for statement in ("age_each", "age_batch"):
@@ -113,14 +115,14 @@ def test_all_three_statements_about_ages_are_told():
 
 @pytest.mark.slow
 def test_rare_states_are_counted():
-    first = check_control_plane(Discard, **NUMBERS, invariants=EACH, examples=150).sometimes
-    second = check_control_plane(Areal, **NUMBERS, examples=30).sometimes
+    first = check(Discard, **NUMBERS, invariants=EACH, examples=150).sometimes
+    second = check(Areal, **NUMBERS, examples=30).sometimes
     assert all(first[state] + second[state] for state in first), (first, second)
 
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_report():
-    first, second = (check_control_plane(Areal, **NUMBERS, examples=20, seed=3) for _ in range(2))
+    first, second = (check(Areal, **NUMBERS, examples=20, seed=3) for _ in range(2))
     assert first.sometimes == second.sometimes
     assert first.ages == second.ages
 
@@ -128,22 +130,22 @@ def test_the_same_seed_is_the_same_report():
 @pytest.mark.slow
 def test_a_finding_is_saved_and_runs_first(tmp_path):
     buggy, mended, _, settings = PAIRS["burst after resume"]
-    first = check_control_plane(buggy, **settings, folder=tmp_path)
+    first = check(buggy, **settings, folder=tmp_path)
     assert first.file.parent == tmp_path
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".py"]
-    again = check_control_plane(buggy, **settings, folder=tmp_path)
+    again = check(buggy, **settings, folder=tmp_path)
     assert again.examples == 0
     assert again.finding.events == first.finding.events
-    assert check_control_plane(mended, **settings, folder=tmp_path, examples=20).right
+    assert check(mended, **settings, folder=tmp_path, examples=20).right
     (tmp_path / "other.json").write_text("[]", encoding="utf-8")
     with pytest.raises(ValueError, match=r"findings .* got 'other.json'"):
-        check_control_plane(mended, **settings, folder=tmp_path)
+        check(mended, **settings, folder=tmp_path)
 
 
 def test_endless_faults_ask_for_safety_alone():
     buggy, _, _, settings = PAIRS["failed lose capacity"]
     settings = settings | {"invariants": ("progress", "age_aggregate")}
-    report = check_control_plane(buggy, **settings, world=World(endless=True), examples=30)
+    report = check(buggy, **settings, world=World(endless=True), examples=30)
     assert report.right
     assert report.asked == ("age_aggregate",)
 
@@ -152,16 +154,16 @@ def test_endless_faults_ask_for_safety_alone():
 def test_throughput_is_compared_with_a_run_that_nothing_bounds():
     world = World(throughput=0.9, training_time=1.0)
     asked = NUMBERS | {"invariants": ("throughput",), "examples": 150}
-    report = check_control_plane(control_planes.Synchronous, **asked, world=world)
+    report = check(control_planes.Synchronous, **asked, world=world)
     assert report.finding.invariant == "throughput"
     assert "a share of 0." in report.finding.sentence
     world = World(throughput=0.1, lengths=[1.0])
-    assert check_control_plane(Areal, **asked, world=world).right
+    assert check(Areal, **asked, world=world).right
 
 
 def test_recorded_lengths_and_groups():
     world = World(lengths=[10.0, 10.0, 900.0], group=3, engines=1)
-    report = check_control_plane(Areal, **NUMBERS, world=world, examples=20)
+    report = check(Areal, **NUMBERS, world=world, examples=20)
     assert report.right
 
 
@@ -207,12 +209,11 @@ class NoTaken:
 
 
 class FewArguments(Areal):
-    def finished(self, rollout):
-        pass
+    finished: Any = lambda self, rollout: None
 
 
 class NoCheckpoint(Areal):
-    save = None
+    save: Any = None
 
 
 class Unsteady(Areal):
@@ -248,13 +249,13 @@ class Unsteady(Areal):
 )
 def test_what_is_no_adapter_is_told_in_a_sentence(make, settings, words):
     with pytest.raises(TypeError) as told:
-        check_control_plane(make, **NUMBERS, **settings)
+        check(make, **NUMBERS, **settings)
     assert words in str(told.value)
     assert "\n" not in str(told.value)
 
 
 def test_an_exception_is_a_finding_with_its_call():
-    report = check_control_plane(control_planes.Forgets, **NUMBERS)
+    report = check(control_planes.Forgets, **NUMBERS)
     assert report.finding.sentence.startswith("finished(0, 'accepted') raised KeyError: 0")
     with pytest.raises(AssertionError, match="returns: finished"):
         report.raise_if_wrong()
@@ -263,7 +264,7 @@ def test_an_exception_is_a_finding_with_its_call():
 @pytest.mark.slow
 def test_sleeping_in_virtual_time_takes_none():
     began = time.perf_counter()
-    check_control_plane(SleepsInVirtualTime, **NUMBERS, examples=5).raise_if_wrong()
+    check(SleepsInVirtualTime, **NUMBERS, examples=5).raise_if_wrong()
     assert time.perf_counter() - began < 5.0
 
 
@@ -341,7 +342,7 @@ if __name__ == "__main__":
     for each, (factory, given) in [(k, RIGHT[k]) for k in sys.argv[2:] or RIGHT]:
         sizes = {"batch": factory.batch, "slots": factory.slots, "max_staleness": factory.bound}
         began = time.perf_counter()
-        told = check_control_plane(factory, **sizes, examples=int(sys.argv[1]), **given)
+        told = check(factory, **sizes, examples=int(sys.argv[1]), **given)
         each_second = told.examples / (time.perf_counter() - began)
         print(
             f"{each}: right {told.right}, {told.examples:,} examples, {60 * each_second:,.0f}/min"
