@@ -226,7 +226,7 @@ class _Search:
         self.setting, self.seed = setting, seed
         self.finding: Finding | None = None
         self.ages: dict[str, tuple[Broken, list[worlds.Event], int]] = {}
-        self.sometimes = dict.fromkeys(worlds.SOMETIMES, 0)
+        self.sometimes: dict[str, int] = dict.fromkeys(worlds.SOMETIMES, 0)
 
     def look_at(self, invariant: str, events: list[worlds.Event]) -> None:
         """Runs the finding of an earlier run."""

@@ -38,7 +38,9 @@ SAFETY = (*AGES, "trained_once", "nothing_lost", "counted", "concurrency", "roun
 LIVENESS = ("progress", "starvation", "throughput")
 FAULTS = ("failures", "filtered", "timeouts", "late_answers", "restarts", "slow_engine")
 FAULTS = (*FAULTS, "paused_sync", "resume")
-SOMETIMES: list[str] = """all slots busy; refused while a slot was free; two events at one instant;
+SOMETIMES: Sequence[
+    str
+] = """all slots busy; refused while a slot was free; two events at one instant;
 trained at the age bound; trained above the age bound; a later rollout finished first;
 a rollout failed; a rollout filtered; a rollout timed out; an answer came late;
 an engine restarted with rollouts on it; a version was skipped; resumed with work in flight;

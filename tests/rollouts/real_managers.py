@@ -60,7 +60,9 @@ def loaded(name):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             parts.append("\n".join(lines[node.lineno - 1 : node.end_lineno]))
         elif names & set(wanted):
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            first = min(
+                [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]
+            )
             parts.append("\n".join(lines[first - 1 : node.end_lineno]))
     file = Path(tempfile.mkdtemp()) / f"{name}_manager.py"
     file.write_text("\n\n".join(parts), encoding="utf-8")
