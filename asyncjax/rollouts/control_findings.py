@@ -21,6 +21,7 @@ from asyncjax.rollouts.control_world import Broken, Event, Misuse, Plane, Settin
 from asyncjax.storage import write_atomically
 
 _STEPS = ("train", "publish", "save", "resume")  # events whose number is a version
+_KINDS = {"start", "finish", "time out", "late", *_STEPS}
 _REPLAYS = 2_500  # at most, to make one finding small
 
 
@@ -243,9 +244,8 @@ def written_test(make: Callable[[], Any], broken: Broken, plane: Plane) -> str:
         )
     if "copy." not in body:
         text = text.replace("import copy\n", "")
-    sentence = broken.sentence[:1].upper() + broken.sentence[1:].replace('"', "'").replace(
-        "\\", "/"
-    )
+    said = broken.sentence.replace('"', "'").replace("\\", "/")
+    sentence = said[:1].upper() + said[1:]
     text, body = text.replace('"""\n\n\n', '"""\n\n'), textwrap.indent(body, "    ")
     source = _source(make)
     return text.format(sentence=sentence, source=source, invariant=broken.invariant, body=body)
@@ -293,6 +293,8 @@ def saved(folder: Path) -> list[tuple[str, list[Event]]]:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             events = [(str(e[0]), int(e[1]), str(e[2]), float(e[3])) for e in content["events"]]
+            if not _KINDS.issuperset(event[0] for event in events):
+                raise ValueError("an event of another kind")
             examples.append((str(content["invariant"]), events))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             words = "folder must hold findings that check_control_plane saved, got"

@@ -20,7 +20,8 @@ around the manager:
 | `save() -> state`, `restore(state)` | of a checkpoint, on a fresh manager; for `resume` |
 
 Each may be `async def`; it is then run on an event loop in virtual time. Without `select` batches
-are made of whoever finished first. A rollout that was thrown away starts again under its number.
+are made of whoever finished first. A rollout that was thrown away starts again under its number,
+once there are newer weights.
 
 | invariant | what must hold |
 |---|---|
@@ -356,13 +357,15 @@ def _faults(make: Callable[[], Any], given: Sequence[str] | None) -> tuple[str, 
         try:
             signature.bind(*range(takes[name]))
         except TypeError as error:
-            words = f"must take {takes[name]} arguments, got {name}{signature}"
+            some = f"{takes[name]} argument{'s' * (takes[name] != 1)}"
+            words = f"must take {some}, got {name}{signature}"
             raise TypeError(f"{name}() of the adapter {words}") from error
     able = (fault for fault in FAULTS if has.issuperset(_NEEDS.get(fault, ())))
     return tuple(able if given is None else given)
 
 
 def _names(argument: str, given: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Reads a list of names."""
     if isinstance(given, str) or not hasattr(given, "__iter__"):
         raise TypeError(f"{argument} must be a list of names, got {shown(given)}")
     for name in (given := tuple(given)):

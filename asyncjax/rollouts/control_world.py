@@ -170,7 +170,7 @@ class Plane:
         self.ages: dict[str, tuple[str, int]] = {}  # statement: what breaks it, after which event
         self.start_version, self.finish_version = dict[int, int](), dict[int, int]()
         self.running, self.waiting = dict[int, None](), dict[int, None]()
-        self.retry, self.gone = dict[int, None](), dict[int, None]()
+        self.retry, self.gone = dict[int, int](), dict[int, None]()  # retry: since which version
         self.evictions = dict[int, int]()
         self.trained, self.fresh = set[int](), set[int]()  # fresh: began with the newest weights
         self.version = self.published = self.resumes = 0
@@ -431,7 +431,7 @@ class Plane:
             self.broke("starvation", said, claim)
         self.waiting.pop(rollout, None)
         self.running.pop(rollout, None)
-        self.retry[rollout] = None
+        self.retry[rollout] = self.published
 
     def check_counts(self) -> None:
         """What the manager counts beside our books."""
@@ -669,7 +669,8 @@ class Example:
             said = f"{len(plane.waiting)} rollouts wait, and select() returns None"
             plane.broke("progress", said, instead=False)
         for _ in range(max(1, self.cap - len(plane.running))):
-            rollout = next(iter(plane.retry), self.next_rollout)
+            again = (r for r, version in plane.retry.items() if version < plane.published)
+            rollout = next(again, self.next_rollout)  # with newer weights, not at once
             if self.holds_back() or not plane.start(rollout):
                 break
             self.begin(rollout)

@@ -137,9 +137,11 @@ def test_a_finding_is_saved_and_runs_first(tmp_path):
     assert again.examples == 0
     assert again.finding.events == first.finding.events
     assert check(mended, **settings, folder=tmp_path, examples=20).right
-    (tmp_path / "other.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"findings .* got 'other.json'"):
-        check(mended, **settings, folder=tmp_path)
+    event = '{"invariant": "age_aggregate", "events": [["close", 0, "", 0.0]]}'
+    for content in ("[]", "{", event):
+        (tmp_path / "other.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"findings .* got 'other.json'"):
+            check(mended, **settings, folder=tmp_path)
 
 
 def test_endless_faults_ask_for_safety_alone():
