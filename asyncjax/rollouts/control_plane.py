@@ -322,7 +322,8 @@ def _standing_still(setting: Setting, seed: int, number: int) -> set[tuple[int, 
             try:
                 return method(*given)
             finally:
-                if perf_counter() - began - (thread_time() - worked) > _SLOW:
+                computed = thread_time() - worked
+                if perf_counter() - began - computed > max(_SLOW, 20.0 * computed):
                     slow.add((at, name))
                     if len(slow) >= 3:
                         raise Broken("", "three calls stood still")

@@ -1,9 +1,8 @@
 """The world that a control plane meets: what may happen to it, what must hold, in virtual time.
 
-`Plane` is the rules: it holds one manager, lets events happen to it in any order that can occur,
-keeps books of its own, and says what is broken. `Example` is a run of it: lengths, times and faults
-are drawn, and events come in the order of their times. What happened is a list of events, plain
-tuples `(kind, number, word, time)`, which `replay` puts before a fresh manager without any times.
+`Plane` is the rules: it lets events happen to a manager in any order that can occur, keeps books,
+and says what is broken. `Example` draws lengths, times and faults. What happened is a list of
+tuples `(kind, number, word, time)`, which `replay` puts before a fresh manager.
 
     start r      a rollout begins with the published weights, if the manager lets it
     finish r     it ends: accepted, filtered or failed
@@ -20,10 +19,11 @@ import asyncio
 import copy
 import inspect
 import selectors
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +52,7 @@ _LAWS: tuple[Callable[[np.random.Generator, tuple[int, int]], np.ndarray], ...] 
     lambda rng, shape: np.minimum((rng.pareto(1.5, shape) + 1.0) / 3.0, 30.0),
     lambda rng, shape: np.where(rng.random(shape) < 0.1, 6.0, 0.45),
 )
+_TURNS = 10_000  # of the event loop, for one call of a manager
 _EVENTS = 100  # a rollout that is trained; a manager that throws all away would go on for ever
 
 
@@ -67,8 +68,7 @@ class World:
         sync_time: Of the weights to the generators, in steps.
         steps: Steps of the trainer in the longest examples.
         endless: Faults never end; then only safety is asked.
-        patience: Batches that may be trained while a finished rollout waits; None: 2 (max_staleness
-            + 2).
+        patience: Batches that may pass a finished rollout by; None: 2 (max_staleness + 2).
         throughput: Least share of the steps per time of a run that nothing bounds; 0: not asked.
         least_capacity: Least value of `counts()["capacity"]`.
 
@@ -127,7 +127,8 @@ class _NoWaiting(selectors.SelectSelector):
     loop: VirtualLoop
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
+        self.loop.turns -= 1
+        if timeout is None or self.loop.turns < 0:
             raise _Idle
         self.loop.now += timeout + 1e-9 if timeout > 0 else 0.0
         return []
@@ -137,7 +138,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time is that of the world."""
 
     def __init__(self, now: float) -> None:
-        self.now, selector = now, _NoWaiting()
+        self.now, self.turns, selector = now, inf, _NoWaiting()
         super().__init__(selector)
         selector.loop = self
 
@@ -148,8 +149,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def advance(self, time: float) -> None:
         """Lets everything happen that is due until `time`."""
         if getattr(self, "_ready", True) or getattr(self, "_scheduled", True):
-            self.run_until_complete(asyncio.sleep(max(0.0, time - self.now)))
+            self.complete(asyncio.sleep(max(0.0, time - self.now)), inf)
         self.now = max(self.now, time)
+
+    def complete(self, call: Coroutine[Any, Any, Any], turns: float = _TURNS) -> Any:
+        """Runs a coroutine to its end; one that takes too many turns polls for ever."""
+        self.turns = turns
+        return self.run_until_complete(call)
 
 
 class Plane:
@@ -194,7 +200,7 @@ class Plane:
         waits: Any = method
         if method is not None and inspect.iscoroutinefunction(method):
             loop = self.loop = self.loop or VirtualLoop(self.now)
-            method = lambda *given: loop.run_until_complete(waits(*given))  # noqa: E731
+            method = lambda *given: loop.complete(waits(*given))  # noqa: E731
         return method if method is None or self.wrap is None else self.wrap(name, method)
 
     def recorded(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -309,8 +315,7 @@ class Plane:
             first = next(iter(self.waiting))
             if (passed := self.version - self.finish_version[first]) > self.patience:
                 said = f"rollout {first} has waited while {passed} batches were trained"
-                said = f"{said}; at most {self.patience:g} may pass"
-                self.broke("starvation", said, instead=False)
+                self.broke("starvation", f"{said}; at most {self.patience:g}", instead=False)
         self.taken(members)
         self.after()
         return True
@@ -378,8 +383,8 @@ class Plane:
         if self.saved is None:
             return
         state, version, trained, quiet = self.saved
-        in_flight = bool(self.running or self.waiting)
-        self.note("resume", version, "", "resumed with work in flight" * in_flight)
+        lost = bool(self.running or self.waiting)
+        self.note("resume", version, "", "resumed with work in flight" * lost)
         self.seen |= {"resumed more than once"} if self.resumes else set()
         self.resumes += 1
         for books in (self.running, self.waiting, self.retry, self.gone):
@@ -424,8 +429,7 @@ class Plane:
         if (age := self.version - self.start_version[rollout]) <= self.bound:
             said = f"rollout {rollout} is thrown away {age} versions old; the bound is"
             self.broke("nothing_lost", f"{said} {self.bound:g}", claim)
-        times = self.evictions.get(rollout, 0) + (rollout in self.fresh)
-        self.evictions[rollout] = times
+        times = self.evictions[rollout] = self.evictions.get(rollout, 0) + (rollout in self.fresh)
         if times > self.patience:
             said = f"rollout {rollout} was thrown away {times} times and never trained"
             self.broke("starvation", said, claim)
@@ -466,7 +470,7 @@ class Plane:
         if self.loop is not None:
             for task in (tasks := asyncio.all_tasks(self.loop)):
                 task.cancel()
-            self.loop.run_until_complete(asyncio.wait(tasks) if tasks else asyncio.sleep(0))
+            self.loop.complete(asyncio.wait(tasks, timeout=9.0) if tasks else asyncio.sleep(0), inf)
             self.loop.close()
             self.loop = None
 
@@ -549,7 +553,7 @@ class Example:
         slow = 2.0 + 10.0 * draw() if "slow_engine" in active else 1.0
         self.speeds = [slow, *[1.0] * (world.engines - 1)]
         horizon = self.steps * max(self.training, batch_time)
-        self.calm = float("inf") if world.endless else horizon
+        self.calm = inf if world.endless else horizon
         for kind, fault in (("restart", "restarts"), ("die", "resume"), ("pause", "paused_sync")):
             for _ in range((1 + int(draw() * 2)) * (fault in active)):
                 self.push(horizon * draw(), kind, draw())
@@ -624,10 +628,8 @@ class Example:
             return True
         if not self.paused:
             self.plane.publish(version)
-        if not self.blocking:
-            return None
-        self.busy = False
-        return self.checkpoint()
+        self.busy = self.busy and not self.blocking
+        return self.checkpoint() if self.blocking else None
 
     def checkpoint(self) -> None:
         """Saves, sometimes."""
@@ -684,16 +686,15 @@ class Example:
 
     def begin(self, rollout: int) -> None:
         """Draws how a rollout that has started will end."""
-        now = self.plane.now
         self.next_rollout = max(self.next_rollout, rollout + 1)
         attempt = self.attempt[rollout] = self.attempt.get(rollout, -1) + 1
         engine = self.engine_of[rollout] = int(self.draw() * self.world.engines)
         lasts, outcome = self.length(rollout) * self.speeds[engine], "accepted"
-        if now < self.calm and not self.faultless:
+        if self.plane.now < self.calm and not self.faultless:
             if self.draw() < self.hanging:
                 lasts, outcome = 4.0, "timeout"
             elif self.draw() < self.failing:
                 lasts, outcome = lasts * self.draw(), "failed"
             elif self.draw() < self.filtering:
                 outcome = "filtered"
-        self.push(now + lasts, "end", (rollout, attempt, outcome))
+        self.push(self.plane.now + lasts, "end", (rollout, attempt, outcome))

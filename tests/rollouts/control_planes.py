@@ -243,6 +243,13 @@ class WaitsForEver(Skyrl):
             Areal.finished(self, rollout, outcome)
 
 
+class PollsForEver(Skyrl):
+    async def finished(self, rollout, outcome):
+        while outcome == "failed":
+            await asyncio.sleep(0.005)
+        Areal.finished(self, rollout, outcome)
+
+
 class Forgets(Areal):
     def finished(self, rollout, outcome):
         self.running.remove(rollout)

@@ -264,6 +264,13 @@ def test_an_exception_is_a_finding_with_its_call():
 
 
 @pytest.mark.slow
+def test_a_call_that_polls_for_ever_is_told():
+    report = check(control_planes.PollsForEver, **NUMBERS, faults=["failures"])
+    words = "finished(0, 'failed') waits for something that never comes"
+    assert (report.finding.invariant, report.finding.sentence) == ("returns", words)
+
+
+@pytest.mark.slow
 def test_sleeping_in_virtual_time_takes_none():
     began = time.perf_counter()
     check(SleepsInVirtualTime, **NUMBERS, examples=5).raise_if_wrong()
