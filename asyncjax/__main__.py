@@ -2,6 +2,7 @@
 
     asyncjax whatif durations.csv
     asyncjax rollouts --lengths lengths.csv
+    asyncjax check-control manager.py --batch 32 --slots 128 --max-staleness 4
     asyncjax study my_rule.py
 
 What stands after the name of a command is handed to it as it is.
@@ -22,6 +23,10 @@ COMMANDS = {
     "rollouts": (
         "asyncjax.rollouts.command_line",
         "what an admission rule of rollouts costs, from a file of sample lengths",
+    ),
+    "check-control": (
+        "asyncjax.rollouts.control_command",
+        "whether a staleness manager of your own is right, from a Python file",
     ),
     "study": (
         "asyncjax.study.command",

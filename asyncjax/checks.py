@@ -12,23 +12,32 @@
 
 A message names the argument, the value and what is allowed. What is no number of the right kind is
 a `TypeError`, what lies out of range a `ValueError`; a bool is not a number. A traced value exists
-only when the program runs: `within` lets it pass, `whole` and `real` refuse it.
+only when the program runs: `within` lets it pass, `whole` and `real` refuse it. JAX is imported by
+the checks that are about it, not by this file: some commands need none.
 """
+
+from __future__ import annotations
 
 import importlib
 import inspect
 import math
 import operator
 import os
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+
+if TYPE_CHECKING:
+    import jax
 
 SOURCE = "https://github.com/asyncjax/asyncjax"  # as in pyproject.toml
+
+
+def _traced(value: Any) -> bool:
+    """Whether this is a traced value; without JAX there is none."""
+    return "jax" in sys.modules and isinstance(value, sys.modules["jax"].core.Tracer)
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
@@ -41,7 +50,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
         ValueError: n_workers must be an integer of at least 1, got 0
     """
     allowed = f"of at least {least}" if most is None else f"in {least} .. {most}"
-    if isinstance(value, Tracer):
+    if _traced(value):
         raise TypeError(
             f"{name} must be a static integer {allowed}, got a traced value (under"
             f" optax.inject_hyperparams, pass static_args=({name!r},))"
@@ -67,7 +76,8 @@ def real(name: str, value: Any, *, finite: bool = True, **bounds: Any) -> float:
         ValueError: target must be positive and finite, got -1.0
     """
     number = None
-    if not isinstance(value, bool | np.bool_ | str | bytes | Tracer) and np.ndim(value) == 0:
+    kinds = bool | np.bool_ | str | bytes
+    if not isinstance(value, kinds) and not _traced(value) and np.ndim(value) == 0:
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -109,17 +119,16 @@ def within(
     """
     if value is None:
         raise TypeError(f"{name} must be made of real numbers, got None")
-    if isinstance(value, Tracer):
+    if _traced(value):
         return value
     kind = "integers" if integer else "real numbers"
     try:
         entries = np.asarray(value)
     except (TypeError, ValueError) as error:  # ragged, or traced inside
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+        if _holds_traced(value):
             return value
         raise TypeError(f"{name} must be made of {kind}, got {value!r}") from error
-    allowed = (jnp.integer,) if integer else (jnp.integer, jnp.floating)
-    if not any(jnp.issubdtype(entries.dtype, dtype) for dtype in allowed):
+    if not (_of_kind(entries, "integer") or (_of_kind(entries, "floating") and not integer)):
         raise TypeError(f"{name} must be made of {kind}, got {value!r}")
     fits = np.ones(entries.shape, bool) if integer else ~np.isnan(entries)
     if finite and not integer:
@@ -141,6 +150,21 @@ def within(
             bounds = f"{'integers' if entries.ndim else 'an integer'} {of}{bounds}"
         raise ValueError(f"{name} must be {bounds}, got {entries[first]}{where}")
     return value
+
+
+def _holds_traced(value: Any) -> bool:
+    import jax
+
+    return any(map(_traced, jax.tree.leaves(value)))
+
+
+def _of_kind(entries: np.ndarray, kind: str) -> bool:
+    """Whether a dtype is of a kind, those of JAX beside NumPy's (bfloat16, int4) included."""
+    if entries.dtype.isbuiltin != 2:  # 2: registered by another package
+        return np.issubdtype(entries.dtype, getattr(np, kind))
+    import jax.numpy as jnp
+
+    return jnp.issubdtype(entries.dtype, getattr(jnp, kind))
 
 
 def _words(
@@ -174,6 +198,9 @@ def one_key(name: str, value: Any) -> jax.Array:
         ...
         TypeError: key must be one typed key, as jax.random.key(seed) makes it, got 0
     """
+    import jax
+    import jax.numpy as jnp
+
     is_typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     if not is_typed or value.shape != ():
         raise TypeError(

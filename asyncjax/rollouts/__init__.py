@@ -19,15 +19,29 @@ both at once, with samples as long as the policy makes them.
 | `contextual_bandit` | the smallest task, all of it known |
 | `token_task`, `copying`, `sorting`, `modular_sums` | answers of a small transformer |
 | `RolloutProblem`, `Draft` | what a policy is trained on, and a sample on its way |
+| `check_control_plane`, `control_plane` | is a staleness manager of your own right? (no JAX) |
+
+Names load when they are first used: a control plane is checked without JAX.
 """
 
-from asyncjax.rollouts import admission, advantages, corrections
-from asyncjax.rollouts.engine import Engine, trace
-from asyncjax.rollouts.learner import Learner
-from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
-from asyncjax.rollouts.rollout_runs import RolloutRecords, replay, train
-from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
-from asyncjax.rollouts.tasks import contextual_bandit, copying, modular_sums, sorting, token_task
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncjax.rollouts import admission, advantages, control_plane, corrections
+    from asyncjax.rollouts.control_plane import check_control_plane
+    from asyncjax.rollouts.engine import Engine, trace
+    from asyncjax.rollouts.learner import Learner
+    from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
+    from asyncjax.rollouts.rollout_runs import RolloutRecords, replay, train
+    from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
+    from asyncjax.rollouts.tasks import (
+        contextual_bandit,
+        copying,
+        modular_sums,
+        sorting,
+        token_task,
+    )
 
 __all__ = [
     "Draft",
@@ -39,7 +53,9 @@ __all__ = [
     "RolloutTrace",
     "admission",
     "advantages",
+    "check_control_plane",
     "contextual_bandit",
+    "control_plane",
     "copying",
     "corrections",
     "modular_sums",
@@ -50,3 +66,30 @@ __all__ = [
     "trace",
     "train",
 ]
+
+_FILES = {
+    "control_plane": ("check_control_plane",),
+    "engine": ("Engine", "trace"),
+    "learner": ("Learner",),
+    "rollout_problem": ("Draft", "RolloutProblem"),
+    "rollout_runs": ("RolloutRecords", "replay", "train"),
+    "rollout_trace": ("RolloutSummary", "RolloutTrace", "summarize"),
+    "tasks": ("contextual_bandit", "copying", "modular_sums", "sorting", "token_task"),
+}
+_HOMES = {name: file for file, names in _FILES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name when it is first asked for."""
+    if name in _HOMES:
+        value = getattr(import_module(f"asyncjax.rollouts.{_HOMES[name]}"), name)
+    elif name in __all__:
+        value = import_module(f"asyncjax.rollouts.{name}")
+    else:
+        raise AttributeError(f"module 'asyncjax.rollouts' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -40,6 +40,7 @@ INNER = {
     "cluster.workloads": "asyncjax.cluster.workloads",
     "rollouts.admission": "asyncjax.rollouts.admission",
     "rollouts.advantages": "asyncjax.rollouts.advantages",
+    "rollouts.control_plane": "asyncjax.rollouts.control_plane",
     "rollouts.corrections": "asyncjax.rollouts.corrections",
     "results.metrics": "asyncjax.results.metrics",
     "results.plots": "asyncjax.results.plots",
