@@ -115,11 +115,11 @@ def read_log(
     log = _durations(path)
     if log is not None:
         return log
-    regex = None if pattern is None else _checked(pattern)
     if not isinstance(path, str | os.PathLike):
         if pattern is not None:
             raise ValueError(f"pattern must be None where path is not a file, got {pattern!r}")
         return _log_of(_rows(path), named, seconds, drops)
+    regex = None if pattern is None else _checked(pattern)
     file = Path(path)
     if file.is_dir():
         return _log_of(_profiles(file, max_unpacked), named, seconds, drops)

@@ -574,7 +574,6 @@ PAPER = Paper(
     ),
     (
         ("drawings of the model and of placements", "they show no numbers."),
-        ("the optimum, the horizon, the arrivals", "written, not yet measured."),
         ("the proved bound as a curve", "it holds ln(U / L), 60 to 110 here: it tells nothing."),
         ("optimum on the paper's machines", "too many placements for an exact programme here."),
         ("Google's trace itself", "terabytes; its arrivals by slot are read with `--data`."),
