@@ -149,7 +149,7 @@ for name, rule in rules.items():
     optimizer = optax.sgd(step_sizes[name])
     run = simulation.replay(problem, rule, optimizer, record_every=rule.n_updates // 100)
     loss = np.asarray(run.records.loss)
-    curves.append(results.Series(name, run.records.time, loss))
+    curves.append(results.Series(name, run.records.time, loss, loss, loss))
     print(f"{name:12} {forecast:13.2f} {float(run.params):8.2f} {loss[-25:].mean():10.3f}")
 
 results.plots.curves(

@@ -62,7 +62,7 @@ for load, row in zip(loads, table, strict=True):
 
 lines = zip(loads, table, strict=True)
 results.plots.curves(
-    [results.Series(f"load {load:g}", counts, row) for load, row in lines],
+    [results.Series(f"load {load:g}", counts, row, row, row) for load, row in lines],
     x_label="answers awaited, k",
     y_label="expected time of an update",
     title="the last answers are the dear ones",

@@ -171,7 +171,7 @@ for name, (trace, rule, order) in stories.items():
     run = simulation.replay(problem, trace, rule, order=order, key=key, record_every=every)
     gap = np.asarray(run.records.loss) - best
     print(f"{name:28} {gap[-25:].mean():12.3f} {run.records.time[-1]:15.2f}")
-    curves.append(results.Series(name, run.records.time, gap))
+    curves.append(results.Series(name, run.records.time, gap, gap, gap))
 
 results.plots.curves(
     curves,

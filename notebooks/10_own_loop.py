@@ -92,7 +92,7 @@ delays = jnp.array([0, 8, 16, 32])
 paths = np.asarray(jax.jit(jax.vmap(late))(delays))
 results.plots.curves(
     [
-        results.Series(f"delay {delay}", np.arange(1, 401), path)
+        results.Series(f"delay {delay}", np.arange(1, 401), path, path, path)
         for delay, path in zip(delays.tolist(), paths, strict=True)
     ],
     x_label="updates",
@@ -178,7 +178,7 @@ print(f"distance in the end: asynchronous SGD {plain[-1]:.3f}, table {careful[-1
 
 results.plots.curves(
     [
-        results.Series(name, trace.time, path)
+        results.Series(name, trace.time, path, path, path)
         for name, path in {"asynchronous SGD": plain, "table, adaptive step": careful}.items()
     ],
     x_label="time",
