@@ -44,7 +44,7 @@ plt.switch_backend(plt.get_backend())  # loads it now, so that a notebook shows 
 # %% [markdown]
 # ## A log
 #
-# One row per job: worker, number of the step, seconds. Other forms are read as well (one column per worker, starts and
+# A row a job: worker, number of the step, seconds. Other forms are read as well (a column a worker, starts and
 # ends, what `live.to_csv` writes); names of columns and units are found out. Eight workers, 300 steps each: a
 # step takes a second, more or less, but four seconds on the last worker.
 
