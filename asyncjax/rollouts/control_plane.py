@@ -58,6 +58,11 @@ from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
+
 from asyncjax.checks import flag, function, instance, real, shown, whole
 from asyncjax.rollouts import control_findings as findings
 from asyncjax.rollouts import control_world as worlds
@@ -238,10 +243,10 @@ class _Search:
 
     def look(self, number: int) -> None:
         """Runs one example."""
-        setting, began, worked = self.setting, perf_counter(), thread_time()
+        setting, began, worked, waits = self.setting, perf_counter(), thread_time(), _waits()
         example = Example(setting, self.seed, number)
         broken = example.run()
-        if perf_counter() - began - (thread_time() - worked) > _GAP:
+        if _waits() > waits and perf_counter() - began - (thread_time() - worked) > _GAP:
             self.check_standing(number)
         plane = example.plane
         for name in plane.seen:
@@ -270,7 +275,8 @@ class _Search:
     def check_standing(self, number: int) -> None:
         """Refuses a manager whose calls stand still in every run of an example.
 
-        One that was stopped by the machine stands still in other calls each time.
+        A thread that sleeps gives up its core by itself. One that a busy machine stops does not,
+        and stands still in other calls each time.
         """
         slow = _standing_still(self.setting, self.seed, number)
         for _ in range(7):
@@ -311,6 +317,12 @@ def _free_time(setting: Setting, seed: int, number: int) -> float:
     return example.plane.now
 
 
+def _waits() -> int:
+    """How often this thread gave up its core by itself; always 0 where the system does not say."""
+    who = getattr(resource, "RUSAGE_THREAD", None)  # of Linux
+    return 0 if resource is None or who is None else resource.getrusage(who).ru_nvcsw
+
+
 def _standing_still(setting: Setting, seed: int, number: int) -> set[tuple[int, str]]:
     """Calls, by their number and name, that lost real time without computing; three at most."""
     slow: set[tuple[int, str]] = set()
@@ -318,12 +330,13 @@ def _standing_still(setting: Setting, seed: int, number: int) -> set[tuple[int, 
 
     def watch(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
-            at, began, worked = next(numbers), perf_counter(), thread_time()
+            at, began, worked, waits = next(numbers), perf_counter(), thread_time(), _waits()
             try:
                 return method(*given)
             finally:
                 computed = thread_time() - worked
-                if perf_counter() - began - computed > max(_SLOW, 20.0 * computed):
+                lost = perf_counter() - began - computed
+                if _waits() > waits and lost > max(_SLOW, 20.0 * computed):
                     slow.add((at, name))
                     if len(slow) >= 3:
                         raise Broken("", "three calls stood still")
