@@ -63,7 +63,7 @@ class World:
             stack.enter_context(mock.patch.object(worker_pool, "queue", mailbox))
             stack.enter_context(mock.patch.object(worker_pool.logger, "disabled", True))
             stack.enter_context(mock.patch.object(server_state, "_SHARE", 0))
-            every = self.scenario.save_every
+            every = self.scenario.save_every if self.kill else np.inf  # else nobody reads it
             stack.enter_context(mock.patch.object(server_state, "SECONDS", every))
             stack.enter_context(mock.patch.object(training, "judged", _unjudged))
             for owner, name, wrap in (
@@ -135,7 +135,7 @@ class World:
         rng = np.random.default_rng([drawn.seed, worker, job])
         takes = int(rng.integers(1, 33)) / 8
         if worker in drawn.slow:
-            takes, seen["slow worker"] = 8.0 * takes, seen["slow worker"] + 1
+            takes, seen["slow worker"] = 4.0 * takes, seen["slow worker"] + 1
         for who, begin, end in drawn.jobs_held:
             if who == worker and begin <= start < end:
                 start, seen["job held back"] = end, seen["job held back"] + 1
@@ -204,12 +204,12 @@ class Worker:
     def _set_up(self, future, answer):
         world = self.world
         begun = sum(worker == self.number for worker, _ in world.submitted)
-        dies = not self.is_first and (begun + self.number) % 3 == 0
-        dies = dies and (self.number, begun) not in world.unlucky
-        world.unlucky.add((self.number, begun))
+        dies = (begun + self.number) % 3 == 0 and (self.number, begun) not in world.unlucky
+        if not self.is_first:
+            world.unlucky.add((self.number, begun))
 
         def act():
-            if dies and world.scenario.losses[0]:
+            if dies and not self.is_first and world.scenario.losses[0]:
                 world.sometimes["lost in set-up"] += 1
                 self._lose(future)
             else:
