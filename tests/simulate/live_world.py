@@ -66,6 +66,7 @@ class World:
             every = self.scenario.save_every if self.kill else np.inf  # else nobody reads it
             stack.enter_context(mock.patch.object(server_state, "SECONDS", every))
             stack.enter_context(mock.patch.object(training, "judged", _unjudged))
+            stack.enter_context(mock.patch("os.fsync"))  # the machine is not switched off
             for owner, name, wrap in (
                 (training.Live, "begin", self._begin),
                 (server_state.Checkpoint, "write", self._write),
