@@ -105,7 +105,7 @@ def draw(seed):
 
 
 @cache
-def _problem(keeps):
+def problem_of(keeps):
     base = problems.quadratic(np.ones((_N, 3)), np.arange(3.0 * _N).reshape(_N, 3), noise=0.5)
     if not keeps:
         return base
@@ -113,7 +113,7 @@ def _problem(keeps):
     return problems.local_steps(base, n_steps=2, optimizer=optimizer, keep_state=True)
 
 
-_sgd = cache(optax.sgd)
+sgd = cache(optax.sgd)
 
 
 def _collect(drawn):
@@ -139,7 +139,7 @@ def _train(world, path):
     engine = live.executors(drawn.n, open_worker, lost=(Lost,), restarts=drawn.restarts)
     options = {"n_updates": drawn.n_updates, "patience": _PATIENCE, "checkpoint": path}
     with world.life(), engine as workers:
-        return live.train(_problem(drawn.keeps), workers, _sgd(0.1), rule, **options)
+        return live.train(problem_of(drawn.keeps), workers, sgd(0.1), rule, **options)
 
 
 def run(scenario, sometimes):
@@ -148,7 +148,7 @@ def run(scenario, sometimes):
     try:
         return world, _run(world)
     finally:
-        sometimes.update(world.sometimes)
+        sometimes.update(state for state, times in world.sometimes.items() if times)
 
 
 def _run(world):
@@ -217,9 +217,9 @@ def _check_trace(world, outcome):
 
 def _check_replay(scenario, outcome):
     """A plain loop over the trace, of the compiled pieces of the server, computes the same bits."""
-    trace, problem, key = outcome.trace, _problem(scenario.keeps), jax.random.key(0)
+    trace, problem, key = outcome.trace, problem_of(scenario.keeps), jax.random.key(0)
     params = jax.tree.map(jnp.asarray, problem.params)
-    server, versions, gradients, states = (params, _sgd(0.1).init(params)), [params], {}, {}
+    server, versions, gradients, states = (params, sgd(0.1).init(params)), [params], {}, {}
     ends, done = np.flatnonzero(trace.steps), 0
     for u, direction in enumerate(directions_of(trace)):
         for e in range(done, ends[u] + 1):
@@ -234,7 +234,7 @@ def _check_replay(scenario, outcome):
         for e in sorted(direction):
             total = server_state.add(total, gradients[e], np.float64(exact(direction[e])))
         extras = extras_of(u - read, trace.worker[ends[u]], trace.job[ends[u]], trace.time[ends[u]])
-        server = server_state.step(_sgd(0.1), key, server, total, versions[read], extras)
+        server = server_state.step(sgd(0.1), key, server, total, versions[read], extras)
         versions.append(server[0])
     same = np.array_equal(np.asarray(outcome.params), np.asarray(server[0]))
     ensure(same, "the replay has other parameters: {} not {}", server[0], outcome.params)
@@ -255,7 +255,7 @@ def check(scenario, sometimes):
     ensure((outcome is None) == (plain is None), "one of the two stalls")
     if outcome is None:
         return
-    sometimes["as the run without kills"] += killed.sometimes["resumed"]
+    sometimes["as the run without kills"] += killed.sometimes["resumed"] > 0
     check_same_bits(plain.trace, outcome.trace)
     ensure(np.array_equal(plain.params, outcome.params), "resumed, it has other parameters")
     rows = [[row[:5] for row in each.live.log.rows] for each in (world, killed)]

@@ -13,7 +13,8 @@ from tests.oracles import rollouts as twin
 from tests.rollouts.test_admission import compare
 from tests.simulate.invariants import ensure
 
-RULES = {  # from eta or an age, and a window or how many may wait: the rule, and what the twin takes
+# From eta or an age, and a window or how many may wait: the rule, and what the twin takes.
+RULES = {
     "synchronous": lambda eta, other: (admission.synchronous(), None),
     "one step off": lambda eta, other: (admission.one_step_off(), None),
     "budget": lambda eta, other: (admission.budget(eta), eta),
@@ -214,7 +215,9 @@ def _check_slots(trace, world, sometimes):
     takes = trace.end - trace.start
     ensure(np.all(takes[done] >= needs[done] - 1e-9), "a sample took less than its time")
     if not world.drawn.pause:
-        ensure(np.allclose(takes[done], needs[done], rtol=1e-12), "a sample took more than its time")
+        ensure(
+            np.allclose(takes[done], needs[done], rtol=1e-12), "a sample took more than its time"
+        )
     ensure(np.all(now - trace.start[~done] >= 0), "a sample starts after the end")
     sometimes["paused at work"] += bool(np.any(takes[done] > needs[done] + 1e-6))
     early = (trace.fate == Fate.EVICTED) & (takes < needs)

@@ -1,11 +1,19 @@
-"""Seeds of drawn scenarios: run, counted, and made small where one fails.
+"""`python -m tests.simulate.seeds live --seeds 1000`: seeds run, counted, and made small.
 
-A kind of scenario is a module with `draw(seed)`, `check(scenario, sometimes)`, `smaller(scenario)`
-and the rare states that are counted, `SOMETIMES`.
+A kind of scenario, `live` or `rollouts`, is a module with `draw(seed)`, `check(scenario,
+sometimes)`, `smaller(scenario)` and the rare states that are counted, `SOMETIMES`. With `--write`
+what came out goes to `campaign.json`, of which `docs/reliability.md` is made.
 """
 
+import argparse
+import importlib
+import json
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
+
+CAMPAIGN = Path(__file__).with_name("campaign.json")
 
 
 class Finding(NamedTuple):
@@ -27,14 +35,14 @@ def failure(kind, scenario, sometimes=None):
 
 def run_seeds(kind, seeds, most=1):
     """Runs seeds until so many have failed; the findings, how many were run, the rare states."""
-    findings, sometimes, number = [], Counter(dict.fromkeys(kind.SOMETIMES, 0)), 0
-    for number, seed in enumerate(seeds, 1):
+    findings, sometimes, done = [], Counter(dict.fromkeys(kind.SOMETIMES, 0)), 0
+    for done, seed in enumerate(seeds, 1):  # noqa: B007
         message = failure(kind, kind.draw(seed), sometimes)
         if message is not None:
             findings.append(Finding(seed, message, kind.draw(seed)))
         if len(findings) == most:
             break
-    return findings, number, sometimes
+    return findings, done, sometimes
 
 
 def shrunk(kind, scenario):
@@ -47,3 +55,39 @@ def shrunk(kind, scenario):
                 break
         else:
             return scenario
+
+
+def write(name, number, failed, sometimes):
+    """Puts the figures of a kind into the file."""
+    known = json.loads(CAMPAIGN.read_text()) if CAMPAIGN.exists() else {}
+    states = {state: int(times) for state, times in sometimes.items()}
+    known[name] = {"seeds": number, "failed": failed, "sometimes": states}
+    CAMPAIGN.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def main():
+    """Reads the arguments, runs the seeds, and tells."""
+    parser = argparse.ArgumentParser(prog="tests.simulate.seeds", description=__doc__)
+    parser.add_argument("kind", choices=["live", "rollouts"])
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    kind = importlib.import_module(f"tests.simulate.{given.kind}")
+    seeds = range(given.start, given.start + given.seeds)
+    findings, number, sometimes = run_seeds(kind, seeds, most=-1)
+    for found in findings:
+        small = shrunk(kind, found.scenario)
+        print(
+            f"FAILED seed {found.seed}: {found.message}\n  {found.scenario}\n  made small: {small}"
+        )
+    print(f"{number} seeds, {len(findings)} failed")
+    for state, times in sometimes.items():
+        print(f"  {state}: {times}")
+    if given.write:
+        write(given.kind, number, len(findings), sometimes)
+    return bool(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
