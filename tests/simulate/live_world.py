@@ -67,59 +67,54 @@ class World:
             stack.enter_context(mock.patch.object(server_state, "SECONDS", every))
             stack.enter_context(mock.patch.object(training, "judged", _unjudged))
             stack.enter_context(mock.patch("os.fsync"))  # the machine is not switched off
-            for owner, name, wrap in (
-                (training.Live, "begin", self._begin),
-                (server_state.Checkpoint, "write", self._write),
-                (worker_pool.EngineCrew, "send", self._send),
-                (server_state.ServerState, "step", self._step),
-            ):
-                stack.enter_context(mock.patch.object(owner, name, wrap(getattr(owner, name))))
+            wrapped = (
+                (training.Live, "begin", self._note_run, None, None),
+                (server_state.Checkpoint, "write", None, "before the log", "after the log"),
+                (worker_pool.EngineCrew, "send", self._note_job, "before a job is sent", None),
+                (server_state.ServerState, "step", None, None, "after a step"),
+            )
+            for owner, name, *rest in wrapped:
+                stack.enter_context(mock.patch.object(owner, name, self._wrap(owner, name, *rest)))
             yield
+
+    def _wrap(self, owner, name, note, before, after):
+        """A method before and after which the server may be killed."""
+        real = getattr(owner, name)
+
+        def method(it, *arguments, **options):
+            if note is not None:
+                note(it, *arguments)
+            self._die(before)
+            answer = real(it, *arguments, **options)
+            if name == "write":
+                self._note_log()
+            self._die(after)
+            return answer
+
+        return method
 
     def _die(self, point):
         self.calls[point] += 1
         if self.kill == (point, self.calls[point]):
-            self.sometimes["killed " + point] += 1
+            self.sometimes[f"killed {point}"] += 1
             raise Killed(point)
 
-    def _begin(self, real):
-        def begin(live, initial):
-            self.live = live
-            real(live, initial)
+    def _note_run(self, live, _):
+        self.live = live
 
-        return begin
+    def _note_job(self, crew, job):
+        reopened = job.worker in crew.fresh and job.number > 0 and job.kept is not None
+        self.sometimes["state sent to a new worker"] += reopened
 
-    def _write(self, real):
-        def write(file, *state, **columns):
-            self._die("before the log")
-            real(file, *state, **columns)
-            live, self.rows = self.live, list(self.live.log.rows)
-            self.logged = set(self.submitted)
-            crew = live.crew
-            opening = any(serial < 0 for serial, _ in crew.pending.values())
-            gone = any(worker.is_gone for worker in crew.engine.opened.values())
-            taken = TAKEN in live.server.serial
-            self.logs_all = not (opening or gone or taken or crew.dead)
-            self._die("after the log")
-
-        return write
-
-    def _send(self, real):
-        def send(crew, job):
-            self._die("before a job is sent")
-            reopened = job.worker in crew.fresh and job.number > 0 and job.kept is not None
-            self.sometimes["state sent to a new worker"] += reopened
-            real(crew, job)
-
-        return send
-
-    def _step(self, real):
-        def step(model, *arguments, **options):
-            delay = real(model, *arguments, **options)
-            self._die("after a step")
-            return delay
-
-        return step
+    def _note_log(self):
+        """What has been logged, and whether that is all that there is to know of the workers."""
+        crew, serials = self.live.crew, self.live.server.serial
+        before, self.rows = self.rows, list(self.live.log.rows)
+        ensure(self.rows[: len(before)] == before, "what was logged has changed")
+        self.logged = set(self.submitted)
+        opening = any(serial < 0 for serial, _ in crew.pending.values())
+        gone = any(worker.is_gone for worker in crew.engine.opened.values())
+        self.logs_all = not (opening or gone or TAKEN in serials or crew.dead)
 
     def after(self, seconds, worker, act):
         """Something happens to a worker, later."""

@@ -1,6 +1,6 @@
 """Rollouts of drawn engines, rules and lengths: beside a slow loop, and against what must hold."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -54,11 +54,6 @@ class Scenario:
     in_flight: bool = False
     group: int = 1
     uneven: bool = False
-
-    def __str__(self):
-        """What was drawn."""
-        drawn = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        return "Scenario(" + ", ".join(f"{n}={v!r}" for n, v, usual in drawn if v != usual) + ")"
 
 
 def draw(seed):
@@ -141,12 +136,11 @@ class World:
 
 def check(drawn, sometimes):
     """Runs and checks a scenario; raises where something is wrong."""
-    world, slow = World(drawn), None
+    world = World(drawn)
     try:
         trace = world.trace(drawn.n_steps)
     except traces.StalledError as error:
-        slow = world.twin()
-        ensure(slow is None, "the library stalls, the slow loop does not: {}", error)
+        ensure(world.twin() is None, "the library stalls, the slow loop does not: {}", error)
         sometimes["stalled"] += 1
         return
     check_alone(trace, world, sometimes)
@@ -160,7 +154,7 @@ def check(drawn, sometimes):
         key, options = jax.random.key(drawn.seed), {"batch": drawn.batch, "n_steps": drawn.n_steps}
         recorded = rollouts.trace(_MENU, world.engine, world.rule, key=key, **options)
         world.lengths = recorded.length
-        check_alone(recorded, world, sometimes)
+        compare(recorded, *world.twin())
 
 
 def _check_longer(trace, world, sometimes):
@@ -184,80 +178,38 @@ def check_alone(trace, world, sometimes):
     counts = np.bincount(trace.fate, minlength=len(Fate))
     ensure(counts[Fate.TRAINED] == members.size, "{} are called trained", counts[Fate.TRAINED])
     ensure(counts.sum() == len(trace.start), "samples are lost: {} of {}", counts, len(trace.start))
-    running = np.isnan(trace.end)
-    ensure(np.array_equal(running, trace.fate == Fate.RUNNING), "who runs has an end")
-    step = np.full(len(trace.start), -1)
-    step[members] = np.arange(len(members))[:, None]
-    ensure(np.array_equal(step, trace.step), "step is not that of members")
-    _check_slots(trace, world, sometimes)
-    _check_trainer(trace, world, sometimes)
-    _check_ages(trace, world, sometimes)
-    sometimes["thrown away when finished"] += bool(
-        np.any((trace.fate == Fate.EVICTED) & (trace.end - trace.start >= _needs(trace, world)))
-    )
-
-
-def _needs(trace, world):
-    pairs = zip(trace.length.tolist(), trace.slot.tolist(), strict=True)
-    return np.array([world.takes(*pair) for pair in pairs])
-
-
-def _check_slots(trace, world, sometimes):
-    """A slot makes one at a time; a sample takes its time, and that of the pauses it meets."""
-    now = float(trace.step_end[-1])
     until = np.where(np.isnan(trace.end), np.inf, trace.end)
-    ensure(np.all(np.diff(trace.start) >= 0), "samples start out of order")
-    ensure(trace.slot.min() >= 0 and trace.slot.max() < world.drawn.slots, "no such slot")
-    for slot in range(world.drawn.slots):
+    ensure(np.array_equal(until == np.inf, trace.fate == Fate.RUNNING), "who runs has an end")
+    for slot in range(drawn.slots):
         at = np.flatnonzero(trace.slot == slot)
         ensure(np.all(trace.start[at[1:]] >= until[at[:-1]]), "slot {} makes two at once", slot)
-    needs, done = _needs(trace, world), np.isin(trace.fate, (Fate.TRAINED, Fate.WAITING))
-    takes = trace.end - trace.start
-    ensure(np.all(takes[done] >= needs[done] - 1e-9), "a sample took less than its time")
-    if not world.drawn.pause:
-        ensure(
-            np.allclose(takes[done], needs[done], rtol=1e-12), "a sample took more than its time"
-        )
-    ensure(np.all(now - trace.start[~done] >= 0), "a sample starts after the end")
-    sometimes["paused at work"] += bool(np.any(takes[done] > needs[done] + 1e-6))
-    early = (trace.fate == Fate.EVICTED) & (takes < needs)
-    sometimes["thrown away while it ran"] += bool(early.any())
-    sometimes["two at one instant"] += len(np.unique(trace.end[done])) < done.sum()
-    sometimes["a slot idle"] += len(np.unique(trace.slot)) < world.drawn.slots
-
-
-def _check_trainer(trace, world, sometimes):
-    """One step after the other, of samples that have ended with all of their group."""
-    begin, end = trace.step_begin, trace.step_end
-    ensure(np.all(begin[1:] >= end[:-1]), "two steps at once")
-    tokens = trace.length[trace.members].sum(axis=1)
-    takes = [world.training(each) for each in tokens.tolist()]
-    ensure(np.allclose(end - begin, takes, rtol=1e-9), "a step takes another time")
-    arrives = end + world.drawn.transfer
-    came = ~np.isnan(trace.published)
-    ensure(np.allclose(trace.published[came], arrives[came]), "weights come at another time")
-    ensure(np.all(arrives[~came] >= end[-1]), "weights did not come")
-    group, waits = world.drawn.group, False
-    for number, members in enumerate(trace.members):
-        for sample in members.tolist():
-            first = sample - sample % group
-            ends = trace.end[first : first + group]
-            ensure(len(ends) == group, "sample {} is trained, its group has not begun", sample)
-            ensure(np.all(ends <= begin[number]), "sample {} is trained before its end", sample)
-            waits |= bool(ends.max() > trace.end[sample])
-    sometimes["waits for its group"] += waits
-    version = np.searchsorted(trace.published[came], trace.start, side="right")
-    lags = np.searchsorted(trace.published[came], trace.start, side="left")
-    between = (trace.start_version >= lags) & (trace.start_version <= version)
-    ensure(between.all(), "a sample began with other weights than were there")
-    made = trace.end_version >= trace.start_version
-    ensure(made.all(), "a sample ended with older weights than it began with")
+    ensure(np.all(trace.step_begin[1:] >= trace.step_end[:-1]), "two steps at once")
+    first = members - members % drawn.group
+    ends = np.max([until[first + each] for each in range(drawn.group)], axis=0)
+    ensure(np.all(ends <= trace.step_begin[:, None]), "a sample is trained before its group ends")
+    _check_times(trace, world, sometimes)
+    _check_ages(trace, world, sometimes)
     several = trace.end_version > trace.start_version
-    ensure(world.drawn.in_flight or not several.any(), "several versions made a sample")
+    ensure(drawn.in_flight or not several.any(), "several versions made a sample")
+    sometimes["waits for its group"] += bool(np.any(ends > trace.end[members]))
     sometimes["several versions made one"] += bool(several.any())
-    sometimes["weights late"] += bool((~came).any())
-    flat = trace.members.ravel()
-    sometimes["overtaken"] += bool(np.any(np.diff(flat) < 0))
+    sometimes["weights late"] += bool(np.isnan(trace.published[:-1]).any())
+    sometimes["overtaken"] += bool(np.any(np.diff(members.ravel()) < 0))
+    sometimes["a slot idle"] += len(np.unique(trace.slot)) < drawn.slots
+
+
+def _check_times(trace, world, sometimes):
+    """A sample takes its time, and that of the pauses that it meets."""
+    pairs = zip(trace.length.tolist(), trace.slot.tolist(), strict=True)
+    needs, takes = np.array([world.takes(*pair) for pair in pairs]), trace.end - trace.start
+    done = np.isin(trace.fate, (Fate.TRAINED, Fate.WAITING))
+    longer, thrown = takes[done] - needs[done], trace.fate == Fate.EVICTED
+    ensure(np.all(longer >= -1e-9), "a sample took less than its time")
+    ensure(world.drawn.pause or np.all(longer <= 1e-9), "a sample took more than its time")
+    sometimes["paused at work"] += bool(np.any(longer > 1e-6))
+    sometimes["thrown away while it ran"] += bool(np.any(takes[thrown] < needs[thrown]))
+    sometimes["thrown away when finished"] += bool(np.any(takes[thrown] >= needs[thrown]))
+    sometimes["two at one instant"] += len(np.unique(trace.end[done])) < done.sum()
 
 
 def _check_ages(trace, world, sometimes):
@@ -283,17 +235,3 @@ def _check_ages(trace, world, sometimes):
         for version in range(len(came) + 1):
             begun = int(np.sum(trace.start_version <= version))
             ensure(begun <= np.ceil((version + eta + 1) * batch), "{} begun at {}", begun, version)
-
-
-def smaller(drawn):
-    """Simpler scenarios, of which one may fail like this one."""
-    for name in ("n_steps", "slots", "batch", "other"):
-        value = getattr(drawn, name)
-        if value > 1:
-            yield replace(drawn, **{name: value // 2})
-            yield replace(drawn, **{name: value - 1})
-    for field in fields(drawn)[7:]:
-        if getattr(drawn, field.name) != field.default:
-            yield replace(drawn, **{field.name: field.default})
-    if drawn.eta:
-        yield replace(drawn, eta=float(np.ceil(drawn.eta) - 1))

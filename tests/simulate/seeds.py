@@ -1,7 +1,8 @@
 """`python -m tests.simulate.seeds live --seeds 1000`: seeds run, counted, and made small.
 
 A kind of scenario, `live` or `rollouts`, is a module with `draw(seed)`, `check(scenario,
-sometimes)`, `smaller(scenario)` and the rare states that are counted, `SOMETIMES`. With `--write`
+sometimes)` and the rare states that are counted, `SOMETIMES`; a scenario is a dataclass whose
+fields have values that are as usual, the seed and sizes aside. With `--write`
 what came out goes to `campaign.json`, of which `docs/reliability.md` is made.
 """
 
@@ -10,6 +11,7 @@ import importlib
 import json
 import sys
 from collections import Counter
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,11 +47,31 @@ def run_seeds(kind, seeds, most=1):
     return findings, done, sometimes
 
 
+def shown(scenario):
+    """What was drawn, without what is as usual."""
+    drawn = [(field, getattr(scenario, field.name)) for field in fields(scenario)]
+    told = [f"{field.name}={value!r}" for field, value in drawn if value != field.default]
+    return f"Scenario({', '.join(told)})"
+
+
+def smaller(scenario):
+    """Simpler scenarios, of which one may fail like this one."""
+    for field in fields(scenario)[1:]:
+        value, simpler = getattr(scenario, field.name), []
+        if type(value) is int and value > 1:
+            simpler = [value // 2, value - 1]
+        elif field.default is not MISSING and value != field.default:
+            simpler = [field.default]
+        if type(value) is tuple and len(value) > 1 and type(value[0]) is tuple:
+            simpler += [(each,) for each in value]
+        yield from (replace(scenario, **{field.name: each}) for each in simpler)
+
+
 def shrunk(kind, scenario):
     """A scenario that fails too, with the same error, and of which nothing simpler does."""
     error = failure(kind, scenario).split(":")[0]
     while True:
-        for simpler in kind.smaller(scenario):
+        for simpler in smaller(scenario):
             if (failure(kind, simpler) or "").split(":")[0] == error:
                 scenario = simpler
                 break
@@ -76,10 +98,10 @@ def main():
     kind = importlib.import_module(f"tests.simulate.{given.kind}")
     seeds = range(given.start, given.start + given.seeds)
     findings, number, sometimes = run_seeds(kind, seeds, most=-1)
-    for found in findings:
-        small = shrunk(kind, found.scenario)
+    for finding in findings:
+        small = shrunk(kind, finding.scenario)
         print(
-            f"FAILED seed {found.seed}: {found.message}\n  {found.scenario}\n  made small: {small}"
+            f"FAILED seed {finding.seed}: {finding.message}\n  {finding.scenario}\n  made small: {small}"
         )
     print(f"{number} seeds, {len(findings)} failed")
     for state, times in sometimes.items():

@@ -8,7 +8,7 @@ import pytest
 from asyncjax import simulation
 from tests.simulate import live
 from tests.simulate.faults import LIVE_FAULTS
-from tests.simulate.seeds import failure, run_seeds, shrunk
+from tests.simulate.seeds import failure, run_seeds, shown, shrunk
 
 pytestmark = pytest.mark.slow  # what they compile alone takes seconds
 
@@ -28,9 +28,9 @@ def test_a_planted_fault_is_found_and_made_small(name):
         small = shrunk(live, findings[0].scenario)
         assert failure(live, small) is not None
     assert small.n_updates <= findings[0].scenario.n_updates
-    assert len(str(small)) < len(str(findings[0].scenario))
+    assert len(shown(small)) < len(shown(findings[0].scenario))
     assert failure(live, small) is None
-    print(name, number, findings[0].message, small)
+    print(name, number, findings[0].message, shown(small))
 
 
 def test_the_replay_of_the_library_gives_the_same_bits():

@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulate import rollouts, seeds
 from tests.simulate.faults import ROLLOUT_FAULTS
-from tests.simulate.seeds import failure, run_seeds, shrunk
+from tests.simulate.seeds import failure, run_seeds, shown, shrunk
 
 
 def test_four_seeds():
@@ -31,7 +31,7 @@ def test_a_planted_fault_is_found_and_made_small(name):
         assert failure(rollouts, small) is not None
     assert small.n_steps <= 3 < findings[0].scenario.n_steps
     assert failure(rollouts, small) is None
-    print(name, number, findings[0].message, small)
+    print(name, number, findings[0].message, shown(small))
 
 
 def test_the_command_tells_what_failed_made_small(monkeypatch, capsys, tmp_path):
