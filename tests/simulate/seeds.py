@@ -99,10 +99,8 @@ def main():
     seeds = range(given.start, given.start + given.seeds)
     findings, number, sometimes = run_seeds(kind, seeds, most=-1)
     for finding in findings:
-        small = shrunk(kind, finding.scenario)
-        print(
-            f"FAILED seed {finding.seed}: {finding.message}\n  {finding.scenario}\n  made small: {small}"
-        )
+        print(f"FAILED seed {finding.seed}: {finding.message}\n  {shown(finding.scenario)}")
+        print(f"  made small: {shown(shrunk(kind, finding.scenario))}")
     print(f"{number} seeds, {len(findings)} failed")
     for state, times in sometimes.items():
         print(f"  {state}: {times}")
