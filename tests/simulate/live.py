@@ -40,7 +40,7 @@ class Scenario:
 
     seed: int
     n: int
-    n_updates: int = 8
+    n_updates: int
     collect: tuple = ("immediately",)  # a name and parameters
     dispatch: str = "to_deliverer"
     read: str = "assignment"
