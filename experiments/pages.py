@@ -17,11 +17,13 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `bench(name, row, column)` | a number of a table in `benchmarks/README.md` |
 | `papers()` | figures of the five papers (`experiments/papers`) |
 | `counted()` | how many rows of `docs/claims.md` hold |
+| `simulated(kind)` | what the last campaign of `tests.simulate.seeds` gave |
 
 `where` is as in `study.less`. `python -m experiments.pages` writes all pages that changed, with
 `--check` it says which are not current, with names it writes those alone.
 """
 
+import json
 import os
 import re
 import sys
@@ -76,8 +78,15 @@ def namespace(page: Path) -> dict[str, Any]:
         "trials": lambda: _rows(trials_table()),
         "bench": bench,
         "papers": lambda: figure_of_papers.page(page),
+        "simulated": simulated,
         "counted": lambda: counted(cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))),
     }
+
+
+def simulated(kind: str) -> Any:
+    """How many schedules of a kind were run, how many failed, and the rare states they reached."""
+    path = ROOT / "tests" / "simulate" / "campaign.json"
+    return json.loads(path.read_text(encoding="utf-8"))[kind]
 
 
 @cache

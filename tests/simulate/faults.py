@@ -8,7 +8,9 @@ from unittest import mock
 import numpy as np
 
 from asyncjax import traces
+from asyncjax.live import server_state, worker_pool
 from asyncjax.results import run
+from asyncjax.rollouts import admission
 from asyncjax.simulation import checkpoints, engine
 from asyncjax.simulation.plan import ReplayPlan
 from asyncjax.traces import (
@@ -23,6 +25,7 @@ from asyncjax.traces import (
 # Modules whose function of the same name hides them.
 _ASYNCHRONOUS = importlib.import_module("asyncjax.traces.asynchronous")
 _REPLAY = importlib.import_module("asyncjax.simulation.replay")
+rollout_engine = importlib.import_module("asyncjax.rollouts.engine")
 
 
 class _LastInFirstOut(list):
@@ -197,4 +200,87 @@ FAULTS = {
     "piece repeated": (_repeated_piece, "only runs"),
     "failure is silent": (_silent_failure, "only runs"),
     "arrivals counted as used": (_mean_of_all, "only runs"),
+}
+
+
+def _state_forgotten():
+    """A worker that is opened again is not sent what it kept."""
+    open_again = worker_pool.EngineCrew._set_up
+
+    def forgetful(self, worker):
+        open_again(self, worker)
+        self.fresh.discard(worker)
+
+    return mock.patch.object(worker_pool.EngineCrew, "_set_up", forgetful)
+
+
+def _loss_unheard():
+    """A lost worker is opened again, its job is not given up."""
+    get = worker_pool.EngineCrew.next
+
+    def deaf(self, until):
+        event = get(self, until)
+        lost = event is not None and event.answer is None and event.error is None
+        return None if lost and event.serial >= 0 else event
+
+    return mock.patch.object(worker_pool.EngineCrew, "next", deaf)
+
+
+def _gradients_swapped():
+    """A server that goes on takes the gradients that wait for the last one."""
+    restore = server_state.ServerState.restore
+
+    def swapped(self, *args):
+        restore(self, *args)
+        last = list(self.held.values())[-1:]
+        self.held = {at: held._replace(gradient=last[0].gradient) for at, held in self.held.items()}
+
+    return mock.patch.object(server_state.ServerState, "restore", swapped)
+
+
+def _one_too_many():
+    """A budget lets one more start."""
+    asked = admission._Budget.__call__
+
+    def generous(self, queue):
+        queue.started -= 1
+        allowed = asked(self, queue)
+        queue.started += 1
+        return allowed
+
+    return mock.patch.object(admission._Budget, "__call__", generous)
+
+
+def _slot_given_twice():
+    """The slot of a sample that ends while weights are on their way is free twice."""
+    leave = rollout_engine.GenerationLoop._leave
+
+    def twice(self, sample, fate):
+        leave(self, sample, fate)
+        if self.arriving:
+            heappush(self.free, self.slot[sample])
+
+    return mock.patch.object(rollout_engine.GenerationLoop, "_leave", twice)
+
+
+def _shorter_pause():
+    """Generators stand still half as long as they should."""
+    publish = rollout_engine.GenerationLoop._publish
+
+    def short(self):
+        publish(self)
+        self.lost -= self.engine.pause / 2
+
+    return mock.patch.object(rollout_engine.GenerationLoop, "_publish", short)
+
+
+LIVE_FAULTS = {
+    "state of a worker forgotten": _state_forgotten,
+    "loss of a worker unheard": _loss_unheard,
+    "gradients that wait swapped": _gradients_swapped,
+}
+ROLLOUT_FAULTS = {
+    "one too many": _one_too_many,
+    "slot given twice": _slot_given_twice,
+    "shorter pause": _shorter_pause,
 }
