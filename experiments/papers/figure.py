@@ -8,6 +8,7 @@ made of both.
 """
 
 import importlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -99,7 +100,9 @@ def make(of: Paper, figure: Figure, options: Options, folder: Path, *, commit: b
     rows = [(folder, folder)] + [(ROWS, part.FIGURES)] * commit
     for place, pictures in rows:
         place.mkdir(parents=True, exist_ok=True)
-        storage.save_json(place / f"{name}.json", record)
+        storage.save_json(path := place / f"{name}.json", record)
+        line = json.dumps(json.loads(path.read_text("utf-8")), sort_keys=True)
+        storage.write_atomically(path, f"{line}\n")  # of one line, since some are long
         part.save(pictures / f"paper_{name}.png", figure.draw(numbers))
     return figure.found(numbers)
 
