@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, traces
-from asyncjax.results.plots import png_bytes
-from experiments.papers import asgrad, figure
+from experiments.papers import asgrad
 from experiments.papers.figure import Options
 
 KEYS = jax.random.split(jax.random.key(3), 2)
@@ -209,13 +208,3 @@ def test_files_and_their_substitutes_are_told_apart(
     assert "other data" in asgrad.found_by_file("w7a", numbers).near
     words = asgrad.found_by_file("w7a", {**numbers, "data": "w7a"})
     assert "law by law: pure" in words.near
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("one", asgrad.PAPER.figures, ids=lambda one: one.name)
-def test_committed_numbers_are_drawn_and_told(one: figure.Figure) -> None:
-    record = figure.committed(asgrad.PAPER, one)
-    assert record is not None
-    words = one.found(record["numbers"])
-    assert "nan" not in words.ours + words.near
-    assert png_bytes(one.draw(record["numbers"]))

@@ -1,15 +1,13 @@
 """Figures of CD-GraB, small, against known answers."""
 
-import importlib
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from asyncjax import orders, problems
-from experiments.papers import cd_grab, figure
+from experiments.papers import cd_grab
 from experiments.papers.figure import Options
 
 
@@ -117,14 +115,3 @@ def test_the_law_is_a_power_of_d_over_n() -> None:
     early, *_, last = (slope for slope, *_ in numbers["laws"])
     assert 0.1 < early < last < 0.6  # long sums need more rounds than short ones
     assert all(0 < ratio < 1 for _, _, *ratios in numbers["rows"] for ratio in ratios)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("one", cd_grab.PAPER.figures, ids=lambda one: one.name)
-def test_committed_numbers_are_drawn_and_told(one: figure.Figure) -> None:
-    record = figure.committed(cd_grab.PAPER, one)
-    assert record is not None
-    words = one.found(record["numbers"])
-    assert "nan" not in words.ours + words.near
-    assert importlib.import_module("asyncjax.results.plots").png_bytes(one.draw(record["numbers"]))
-    assert jnp.isfinite(record["minutes"])

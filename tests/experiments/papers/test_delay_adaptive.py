@@ -1,6 +1,5 @@
 """Figures of delay-adaptive steps, small, against known answers."""
 
-import importlib
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from asyncjax import traces
-from experiments.papers import delay_adaptive, figure
+from experiments.papers import delay_adaptive
 from experiments.papers.delay_adaptive import BCD, PIAG
 from experiments.papers.figure import Options
 
@@ -142,13 +141,3 @@ def test_the_sawtooth_lets_naive_rules_diverge() -> None:
     sums = np.array([sum(c / (t + 1) for t in range(T)) for T in periods])
     assert numbers["growth"]["c/(delay+1)"] == pytest.approx(abs(1 - sums), rel=1e-4)
     assert max(numbers["growth"]["Adaptive 1"]) < 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("one", delay_adaptive.PAPER.figures, ids=lambda one: one.name)
-def test_committed_numbers_are_drawn_and_told(one: figure.Figure) -> None:
-    record = figure.committed(delay_adaptive.PAPER, one)
-    assert record is not None
-    words = one.found(record["numbers"])
-    assert "nan" not in words.ours + words.near
-    assert importlib.import_module("asyncjax.results.plots").png_bytes(one.draw(record["numbers"]))

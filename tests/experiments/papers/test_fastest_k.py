@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asyncjax.results import plots
-from experiments.papers import fastest_k, figure
+from experiments.papers import fastest_k
 from experiments.papers.fastest_k import ALONE, BOTH
 from experiments.papers.figure import Options
 from experiments.stragglers import bounds, methods
@@ -100,13 +99,3 @@ def test_the_forerunners_data_are_moved_and_nothing_else(monkeypatch: pytest.Mon
     assert task.minimum == pytest.approx(np.mean((features @ best - targets) ** 2) / 2)
     assert (step, len(keys), scene.horizon) == (5e-4, 2, 3000.0)
     assert sorted(policies) == [BOTH, ALONE, "k = 10", "k = 20", "k = 30", "k = 40"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("one", fastest_k.PAPER.figures, ids=lambda one: one.name)
-def test_committed_numbers_are_drawn_and_told(one: figure.Figure) -> None:
-    record = figure.committed(fastest_k.PAPER, one)
-    assert record is not None
-    words = one.found(record["numbers"])
-    assert "nan" not in words.ours + words.near
-    assert plots.png_bytes(one.draw(record["numbers"]))

@@ -129,13 +129,3 @@ def test_the_same_seeds_give_the_same_bits() -> None:
     jobs, machines, n_slots, _ = scenes[0](SEEDS[1]).data
     schedule = cluster.pd_ors(jobs, machines, n_slots=n_slots)
     assert first[PD_ORS]["utility"][0][1] == cluster.total_utility(schedule, jobs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("one", pd_ors.PAPER.figures, ids=lambda one: one.name)
-def test_committed_numbers_are_drawn_and_told(one: figure.Figure) -> None:
-    if (record := figure.committed(pd_ors.PAPER, one)) is None:
-        pytest.skip("its numbers are not committed")
-    words = one.found(record["numbers"])
-    assert "nan" not in words.ours + words.near
-    assert plots.png_bytes(one.draw(record["numbers"]))
