@@ -30,10 +30,11 @@ from asyncjax.checks import whole
 
 
 def empty_rows(tree: Any, n_rows: int) -> Any:
-    """Returns zeros of shape [n_rows, ...] for every leaf, in its dtype."""
+    """Returns zeros of shape [n_rows, ...] for every leaf, in its dtype and sharded as it is."""
 
     def rows(leaf: ArrayLike) -> jax.Array:
-        return jnp.zeros((n_rows, *jnp.shape(leaf)), jnp.asarray(leaf).dtype)
+        zeros = jnp.zeros_like(leaf, jnp.result_type(leaf))
+        return jnp.broadcast_to(zeros, (n_rows, *zeros.shape))
 
     return jax.tree.map(rows, tree)
 

@@ -150,6 +150,8 @@ def random_block(inner: optax.GradientTransformation, n_blocks: int) -> Transfor
 
 
 def _only(tree: Any, labels: Any, block: jax.Array) -> Any:
-    return jax.tree.map(
-        lambda leaf, label: jnp.where(label == block, leaf, jnp.zeros_like(leaf)), tree, labels
-    )
+    def chosen(leaf: Any, label: Any) -> jax.Array:
+        sharded = jnp.zeros_like(leaf, jnp.int32) + label  # as the leaf is
+        return jnp.where(sharded == block, leaf, jnp.zeros_like(leaf))
+
+    return jax.tree.map(chosen, tree, labels)

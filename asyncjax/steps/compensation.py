@@ -191,7 +191,7 @@ def gap_aware(
 
 
 def _wide_zeros(params: optax.Params) -> optax.Updates:
-    return map_unmasked(lambda leaf: jnp.zeros(jnp.shape(leaf), wide(leaf)), params)
+    return map_unmasked(lambda leaf: jnp.zeros_like(leaf, wide(leaf)), params)
 
 
 def _mean_square(decay: ArrayLike) -> Callable[[ArrayLike, jax.Array], jax.Array]:

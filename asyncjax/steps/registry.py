@@ -35,6 +35,8 @@ class Entry:
     required: tuple[str, ...] | None = None
     # Dtypes of the parameters that its updates keep.
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64")
+    # Whether it works on parameters that are sharded over an explicit mesh.
+    sharded: bool = True
 
 
 def _entries(finish: Any = None, required: Any = None, **makes: Make) -> dict[str, Entry]:
@@ -50,7 +52,8 @@ def _scheduled(*required: str, **makes: Make) -> dict[str, Entry]:
             rate = steps.as_schedule(make(), dtype="float32")
             return optax.inject_hyperparams(optax.sgd)(learning_rate=rate)
 
-        return Entry(sgd, required=required, dtypes=("float32", "float64"))
+        # optax.inject_hyperparams takes no shapes for parameters
+        return Entry(sgd, required=required, dtypes=("float32", "float64"), sharded=False)
 
     return {f"{name}_schedule": entry(make) for name, make in makes.items()}
 
@@ -126,7 +129,6 @@ REGISTRY: dict[str, Entry] = {
         fadas=lambda: steps.fadas(0.05, delay_threshold=1),
         gap_aware=lambda: steps.gap_aware(optax.sgd(0.2, 0.5)),
         heloco=lambda: steps.heloco(0.1, 0.5),
-        closed_loop_momentum=lambda: steps.closed_loop_momentum(0.1, 0.5, max_delay=3),
         delayed_nesterov=lambda: steps.delayed_nesterov(0.1, 0.5, every=3, share=0.2),
         ordered_momentum=lambda: steps.ordered_momentum(0.05, 0.5, n_workers=3),
         distributed_nesterov=lambda: steps.distributed_nesterov(0.05, 0.5, n_workers=3),
@@ -144,5 +146,9 @@ REGISTRY: dict[str, Entry] = {
         ),
         delay_adaptive_sgd=_sgd,
         proximal=lambda: steps.proximal(_sgd(), steps.l2(1e-4)),
+    ),
+    # The median of all coordinates cannot be taken shard by shard.
+    "closed_loop_momentum": Entry(
+        lambda: steps.closed_loop_momentum(0.1, 0.5, max_delay=3), sharded=False
     ),
 }

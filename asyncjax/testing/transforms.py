@@ -43,6 +43,7 @@ def check_transform(
     converges: bool = True,
     finish: optax.GradientTransformation | None = None,
     dtypes: Sequence[str] = ("float32", "bfloat16", "float64"),
+    sharded: bool = True,
 ) -> None:
     """Checks a transformation against the contract of optax's own.
 
@@ -55,6 +56,8 @@ def check_transform(
       `jax.vmap` what each gives alone;
     - `inject_hyperparams` (around a chain with a scale of 1), `masked` with a mask that is true
       everywhere, `chain` and `MultiSteps` with one micro-step change nothing;
+    - `init` takes shapes for parameters, and on an explicit mesh the state is sharded alike after
+      `init` and after `update`, jitted or not (optax's own sharding test);
     - unless told otherwise, it reaches the minimum of ||x - 1||^2 / 2 within 0.01 in 500 updates.
 
     Args:
@@ -70,6 +73,8 @@ def check_transform(
             transformation that only rescales; by default nothing.
         dtypes: Dtypes of parameters and gradients that must be kept; "float64" enables x64 for its
             check.
+        sharded: Whether it is tried on sharded parameters, on a mesh of one device; False for a
+            rule that flattens them, as for a median over all coordinates.
 
     Example:
         >>> from asyncjax.steps import delay_adaptive_sgd
@@ -93,6 +98,8 @@ def check_transform(
     _check_scan(inner, of_step, params)
     _check_vmap(inner, of_step, params)
     _check_wrappers(transform, of_step, params)
+    if sharded:
+        _check_sharding(inner, of_step, params)
     if converges:
         whole = transform if finish is None else optax.chain(transform, finish)
         _check_convergence(optax.with_extra_args_support(whole), of_step, params)
@@ -328,6 +335,43 @@ def _check_wrappers(transform: Any, extras: Any, params: Any) -> None:
         expected, _ = results["nothing"]
         for name, (updates, _) in results.items():
             _same(updates, expected, f"updates inside and outside {name}")
+
+
+def _check_sharding(inner: Any, extras: Any, params: Any) -> None:
+    """Checks that the state has one sharding, whoever makes it, as optax's sharding test does."""
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
+    explicit = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.make_mesh((1,), ("x",), axis_types=explicit, devices=jax.devices()[:1])
+
+    def shard(leaf: jax.Array) -> jax.Array:
+        spec = jax.P(*[None] * (leaf.ndim - 1), "x") if leaf.ndim else jax.P()
+        return jax.device_put(leaf, jax.NamedSharding(mesh, spec))
+
+    def types(tree: Any) -> str:
+        return str(jax.tree.map(jax.typeof, tree))
+
+    try:
+        inner.init(shapes)
+        with jax.set_mesh(mesh):
+            params = jax.tree.map(shard, params)
+            update = partial(inner.update, **extras(params, 0))
+            first = inner.init(params)
+            after = update(params, first, params)[1]
+            states = {
+                "update": after,
+                "jitted init": jax.jit(inner.init)(params),
+                "jitted update": jax.jit(update)(params, first, params)[1],
+            }
+    except Exception as error:
+        raise AssertionError(
+            f"the transformation fails with sharded parameters: {error}; pass sharded=False if it"
+            " is not meant for them"
+        ) from error
+    for name, state in states.items():
+        if types(state) != types(first):
+            raise AssertionError(
+                f"the state has types {types(state)} after {name} and {types(first)} after init"
+            )
 
 
 def _check_convergence(inner: Any, extras: Any, params: Any) -> None:

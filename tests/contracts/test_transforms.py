@@ -38,6 +38,7 @@ def test_transform_keeps_the_contract(name):
         required=entry.required,
         finish=entry.finish,
         dtypes=entry.dtypes,
+        sharded=entry.sharded,
     )
 
 
@@ -186,6 +187,22 @@ BROKEN = {
     ),
     "a state beside the state": (remembering(), {}, "after a scan and after a loop"),
     "another result in a batch": (stateless(misbatched), {}, "under vmap and alone"),
+    "an init that reads the numbers": (
+        with_state(lambda params: jax.tree.map(lambda leaf: jnp.asarray(leaf) * 0, params), silent),
+        {},
+        "fails with sharded parameters",
+    ),
+    "a state that is not sharded": (
+        with_state(
+            lambda params: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params),
+            lambda updates, state, params=None, **extra: (
+                updates,
+                jax.tree.map(lambda old, new: old * 0 + new, state, updates),
+            ),
+        ),
+        {},
+        "after update and .* after init",
+    ),
     "ascent": (optax.sgd(-0.1), {}, "away from the minimum"),
 }
 
