@@ -27,7 +27,7 @@ def sources() -> dict[str, str | bytes]:
     files: dict[str, str | bytes] = {}
     for path in sorted(HERE.rglob("*")):
         place = path.relative_to(HERE)
-        skipped = place.parts[0] in ("site", "tutorials", "README.md", "build.py")
+        skipped = place.parts[0] in ("site", "tutorials", "upstream", "README.md", "build.py")
         skipped |= path.suffix == ".j2"  # the pages that they make are there, too
         if path.is_file() and not skipped and "__pycache__" not in place.parts:
             files[str(place)] = path.read_bytes()
