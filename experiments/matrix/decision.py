@@ -25,6 +25,7 @@ and nothing else matters, a question stays in about one tree of five.
 
 import math
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +37,8 @@ import numpy as np
 import pandas as pd
 
 from asyncjax import results, storage
+from asyncjax.results.plots.style import drawing, new_figure
+from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Difference, paired
 from asyncjax.study import scenes
 from asyncjax.study.methods import METHODS, REFERENCE, SPACE
@@ -288,6 +291,48 @@ def outline(tree: Node) -> str:
         yield from lines(node.no, f"{indent}  no:  ", f"{indent}     ")
 
     return "\n".join(lines(tree, "", ""))
+
+
+def tree_figure(result: Result) -> Illustration:
+    """The tree as a picture: questions in boxes, methods at their ends."""
+    tree = decided(result).tree
+    number = iter(range(1, 1000))
+
+    def draw(axes: Any, node: Node, depth: int, top: int) -> tuple[float, int]:
+        """Draws what is below a node; its height in rows and the row after it."""
+        if not isinstance(node, Fork):
+            text, face, row, after = (
+                f"{next(number)}. {node.method}",
+                "#d9ead3",
+                float(top),
+                top + 1,
+            )
+        else:
+            text, face = "\n".join(textwrap.wrap(node.question.text, 30)), "#eef2f8"
+            ends = {}
+            after = top
+            for said in ("yes", "no"):
+                ends[said], after = draw(axes, getattr(node, said), depth + 1, after)
+            row = sum(ends.values()) / 2
+            for said, end in ends.items():
+                axes.plot([depth, depth + 1], [row, end], color="grey", zorder=1)
+                axes.text(depth + 0.5, (row + end) / 2, said, ha="center", va="center",
+                          bbox={"fc": "white", "ec": "none", "pad": 1.0})  # fmt: skip
+        box = {"boxstyle": "round,pad=0.5", "fc": face, "ec": "grey"}
+        axes.text(depth, row, text, ha="center", va="center", bbox=box, zorder=2)
+        return row, after
+
+    def deep(node: Node) -> int:
+        return 1 + max(deep(node.yes), deep(node.no)) if isinstance(node, Fork) else 0
+
+    with drawing():
+        figure = new_figure(2.9 * (deep(tree) + 1), 1.05 * len(leaves(tree)))
+        axes = figure.subplots()
+        _, rows = draw(axes, tree, 0, 0)
+        axes.set_xlim(-0.5, deep(tree) + 0.5)
+        axes.set_ylim(rows - 0.5, -0.5)
+        axes.set_axis_off()
+    return Illustration(figure, "The tree of questions, read from the left.")
 
 
 # What it is worth on set B.

@@ -518,7 +518,7 @@ def level_curves(result: Result) -> Illustration:
     )
 
 
-FIGURES = {"speed_up": heat_map, "levels": level_curves}
+FIGURES = {"speed_up": heat_map, "levels": level_curves, "tree": decision.tree_figure}
 
 
 if __name__ == "__main__":
