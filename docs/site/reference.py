@@ -1,6 +1,6 @@
-"""The reference: a page a room, with every public name, made from the docstrings.
+"""The reference: one page per module, with every public name, made from the docstrings.
 
-A room's page holds what its `__all__` gives out; modules that are reached as attributes
+A module's page holds what its `__all__` gives out; modules that are reached as attributes
 (`results.plots`, `rollouts.admission`, ...) have pages of their own. Signatures are written as they
 stand in the source, so that `ArrayLike` is one word.
 """
@@ -129,8 +129,10 @@ def rst(page: Page, known: dict[str, str]) -> str:
     lines = [title, "=" * len(title), "", f".. py:module:: asyncjax.{page.name}", ""]
     lines += translated(inspect.getdoc(page.module) or "", _of_module(known, page))
     if page.name not in ROOMS:  # whose text has a table of contents
-        listed = ", ".join(_listed(page, name) for name in page.names)
-        lines += [".. rubric:: Names", "", listed, ""]
+        lines += [".. list-table::", "   :widths: auto", ""]
+        for name in page.names:
+            lines += [f"   * - {_listed(page, name)}", f"     - {_summary(page, name)}"]
+        lines.append("")
     for name in page.names:
         lines += entry(page, name, known)
     return "\n".join(lines).rstrip() + "\n"
@@ -148,6 +150,12 @@ def _of_module(known: dict[str, str], page: Page) -> Link:
 
 def _listed(page: Page, name: str) -> str:
     return f":py:obj:`{name} <asyncjax.{page.name}.{name}>`"
+
+
+def _summary(page: Page, name: str) -> str:
+    """The first line of what a name says of itself."""
+    text = inspect.getdoc(getattr(page.module, name)) or ""
+    return translated(text.split("\n", 1)[0])[0]
 
 
 def entry(page: Page, name: str, known: dict[str, str]) -> list[str]:
@@ -285,7 +293,7 @@ def _fields(value: type) -> str:
 
 def index(found: list[Page]) -> str:
     """The page above all pages of the reference."""
-    lines = ["Reference", "=========", "", "Every public name, a page a room.", ""]
+    lines = ["Reference", "=========", "", "Every public name, one page per module.", ""]
     lines += [".. list-table::", "   :widths: auto", ""]
     for page in found:
         first = (inspect.getdoc(page.module) or "").split("\n\n")[0].replace("\n", " ")
