@@ -7,11 +7,12 @@ Lower is better throughout. What is compared must be finite: cut times at a hori
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from asyncjax import checks
 
@@ -51,8 +52,7 @@ def interval(
     n, centre = len(sample), sample.mean()
     if np.ptp(sample) == 0:
         return float(sample[0]), float(sample[0])
-    picked = np.random.default_rng(seed).integers(n, size=(draws, n))
-    means = np.sort(sample[picked].mean(axis=1))
+    means = np.sort(sample[_picked(seed, draws, n)].mean(axis=1))
     # Half of the draws that equal the mean count as below it; never none, never all.
     below = (np.mean(means < centre) + np.mean(means <= centre)) / 2
     bias = NormalDist().inv_cdf(float(np.clip(below, 1 / draws, 1 - 1 / draws)))
@@ -60,11 +60,17 @@ def interval(
     acceleration = (apart**3).sum() / (6 * (apart**2).sum() ** 1.5)
     ends = []
     for tail in ((1 - level) / 2, (1 + level) / 2):
-        z = bias + float(stats.t.ppf(tail, n - 1)) * math.sqrt(n / (n - 1))
+        z = bias + float(special.stdtrit(n - 1, tail)) * math.sqrt(n / (n - 1))
         bent = z / max(1 - acceleration * z, 1e-9)  # an end that bends back is the outermost
         ends.append(NormalDist().cdf(bias + bent))
     low, high = np.quantile(means, ends)
     return float(low), float(high)
+
+
+@lru_cache(maxsize=16)
+def _picked(seed: int, draws: int, n: int) -> np.ndarray:
+    """Which instances each draw takes, int64[draws, n]: the same for every sample of a size."""
+    return np.random.default_rng(seed).integers(n, size=(draws, n))
 
 
 def draws_at(level: float) -> int:
