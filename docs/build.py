@@ -16,7 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
+from urllib.parse import unquote
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -78,6 +80,25 @@ def listed(files: dict[str, str | bytes]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def dead_links(html: Path) -> list[str]:
+    """Links inside the site that lead nowhere, with the page that has them."""
+
+    @cache
+    def anchors(page: Path) -> set[str]:
+        return set(re.findall(r'\bid="([^"]+)"', page.read_text("utf-8")))
+
+    dead = []
+    for page in sorted(html.rglob("*.html")):
+        for link in re.findall(r'(?:href|src)="(?![a-z]+:)([^"]*)"', page.read_text("utf-8")):
+            path, _, anchor = unquote(link).partition("#")
+            target = page.parent / path.split("?")[0] if path else page
+            target = target / "index.html" if target.is_dir() else target
+            there = target.exists() and (target.suffix != ".html" or not anchor)
+            if not there and not (target.exists() and anchor in anchors(target)):
+                dead.append(f"{page.relative_to(html)}: {link}")
+    return dead
+
+
 def versions(html: Path) -> None:
     """Builds the site of every tag into a folder of its name, and a page that lists them."""
     tags = subprocess.run(
@@ -112,6 +133,9 @@ def main() -> int:
     strict = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "doctrees")]
     code = sphinx([*strict, str(folder / "source"), str(html)])
     if code == 0:
+        if dead := dead_links(html):
+            print("links that lead nowhere:", *dead, sep="\n")
+            return 1
         (html / "llms.txt").write_text(listed(sources()), encoding="utf-8")
         if "--versions" in sys.argv:
             versions(html)
