@@ -23,7 +23,26 @@ Rooms load when they are first used, so that `import asyncjax` alone takes no ti
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncjax import (  # noqa: F401
+        buffers,
+        clocks,
+        cluster,
+        live,
+        orders,
+        problems,
+        results,
+        rollouts,
+        simulation,
+        steps,
+        stragglers,
+        study,
+        testing,
+        traces,
+        whatif,
+    )
 
 __version__ = "0.1.0"
 

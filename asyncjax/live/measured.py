@@ -96,7 +96,7 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
 
     Args:
         run: What `train` has returned.
-        path: The file; written whole or not at all. `clocks.read_durations(path, order="job",
+        path: The file; written whole or not at all. `clocks.read_durations(path, step="job",
             duration="duration")` reads the times again.
 
     Example:
@@ -108,7 +108,7 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "arrivals.csv")
         ...     live.to_csv(run, path)
-        ...     clocks.read_durations(path, order="job", duration="duration")
+        ...     clocks.read_durations(path, step="job", duration="duration")
         array([[1.],
                [2.]])
     """

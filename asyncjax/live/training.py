@@ -31,6 +31,7 @@ from asyncjax.live.rerun import judged
 from asyncjax.live.server_state import ARRIVED, FREED, LOST, RANG, Held, Log, Row, ServerState
 from asyncjax.live.worker_pool import EngineCrew, Event, Job, VirtualCrew, VirtualEngine, in_words
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.results.run import Records, Run
 from asyncjax.simulation import arguments
 from asyncjax.simulation.arguments import Execution
@@ -53,7 +54,7 @@ class WorkerError(RuntimeError):
 
 
 def train(
-    problem: Problem | Callable[..., Problem],
+    problem: Problem[Model] | Callable[..., Problem[Model]],
     workers: Engine | VirtualEngine,
     update: Update | optax.GradientTransformation,
     rule: Rule | None = None,
@@ -66,7 +67,7 @@ def train(
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Trains with real workers.
 
     The server is that of `traces.Rule`, told what really happens: every rule works here too.

@@ -32,7 +32,7 @@ from asyncjax.problems.batches import (
     check_shards,
     contiguous,
 )
-from asyncjax.problems.problem import Problem, PyTree, floating_leaves
+from asyncjax.problems.problem import Model, Problem, PyTree, floating_leaves
 from asyncjax.problems.transfers import explicit
 
 CHUNK = 2_048  # rows whose activations are held at once when a whole data set is judged
@@ -215,7 +215,7 @@ def _of_two_rows(values: Callable[..., Any], examples: PyTree, *more: Any) -> An
 
 
 def finite_sum(
-    params: PyTree,
+    params: Model,
     examples: PyTree,
     loss: Loss,
     *,
@@ -226,7 +226,7 @@ def finite_sum(
     judged_at_most: int | None = None,
     l1: float = 0.0,
     chunk: int | None = None,
-) -> Problem:
+) -> Problem[Model]:
     """Returns the problem of a loss over checked examples, judged by that loss.
 
     `judged_at_most` is how many rows are judged where `eval_rows` is None; None: all.
@@ -279,7 +279,7 @@ def judged_rows(eval_rows: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @explicit
 def from_loss(
-    params: Any,
+    params: Model,
     loss: Callable[..., Any],
     arrays: PyTree,
     *,
@@ -290,7 +290,7 @@ def from_loss(
     eval_rows: int | None = None,
     test: PyTree = None,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
-) -> Problem:
+) -> Problem[Model]:
     r"""Returns the training of any model by a loss of one's own.
 
     .. math:: f(x) \approx \sum_{r \in J} w_r \, \ell(x; a_r), \qquad

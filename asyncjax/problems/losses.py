@@ -111,7 +111,7 @@ def least_squares(
     n_workers: int,
     batch: Batch | None = None,
     shards: Shards | None = None,
-) -> Problem:
+) -> Problem[jax.Array]:
     r"""Returns linear regression: half the mean square of the residuals.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{2 |S_i|} \sum_{r \in S_i} (a_r \cdot x - b_r)^2
@@ -155,7 +155,7 @@ def logistic(
     batch: Batch | None = None,
     shards: Shards | None = None,
     start: Any = None,
-) -> Problem:
+) -> Problem[jax.Array]:
     r"""Returns logistic regression with penalties.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i} \log(1 + e^{-y_r a_r \cdot x})
@@ -217,7 +217,7 @@ def classification(
     test: tuple[Any, Any] | None = None,
     l2: float = 0.0,
     eval_rows: int | None = None,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     r"""Returns the training of a network by cross-entropy.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i}
@@ -284,7 +284,7 @@ def regression(
     shards: Shards | None = None,
     test: tuple[Any, Any] | None = None,
     l2: float = 0.0,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     r"""Returns the training of a network by half the mean square of its errors.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i}
@@ -343,7 +343,7 @@ def language_model(
     shards: Shards | None = None,
     test: tuple[Any, Any] | None = None,
     l2: float = 0.0,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     r"""Returns the training of a network to predict the next token.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i} \frac1T \sum_{t=1}^{T}
@@ -410,7 +410,7 @@ def _training(
     key: jax.Array,
     l2: float,
     **sharing: Any,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     """Returns the training of a network; `read` refuses rows, `check` models and values."""
     named = read("", *pair)
     inputs, targets = named.values()

@@ -5,7 +5,7 @@
 | `Run`, `Records`, `PolicyRecords`, `Costs`, `Source` | what a simulation returns |
 | `save`, `load` | a run on disk, without pickle |
 | `time_to_target`, `median_and_spread`, `resample`, `Spread` | numbers that compare runs |
-| `best_on_grid`, `BestSetting`, `at_grid_edge` | the best setting, and whether the grid was wide enough |
+| `best_on_grid`, `BestSetting`, `at_grid_edge` | the best setting; was the grid wide enough? |
 | `Series`, `series_over_seeds` | a curve with a band |
 | `Table`, `Column`, `as_text`, `as_markdown`, `as_html` | tables |
 | `plots` | figures, each a function |

@@ -57,7 +57,7 @@ class Series:
 class BestSetting(NamedTuple):
     """The best setting of a grid."""
 
-    index: int  # its place in the grid
+    row: int  # its row in the scores
     at_edge: bool  # whether it is the first or the last, so that a better may lie outside
 
 
@@ -195,14 +195,14 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> BestSe
         smaller_is_better: Losses and times (the default), or accuracies.
 
     Returns:
-        `index` of the setting, and `at_edge`: True at either end of the grid.
+        `row` of the setting in the scores, and `at_edge`: True at either end of the grid.
 
     Raises:
         ValueError: No median is finite.
 
     Example:
         >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])
-        BestSetting(index=1, at_edge=False)
+        BestSetting(row=1, at_edge=False)
     """
     table = np.asarray(scores, np.float64)
     table = table[:, None] if table.ndim == 1 else table

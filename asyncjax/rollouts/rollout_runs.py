@@ -91,7 +91,7 @@ def replay(
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Any, RolloutRecords]:
     """Replays a trace of rollouts: each sample is drawn by the versions that the trace says.
 
     Samples that no step trains are not drawn. The trace decides when, the policy decides what:
@@ -164,7 +164,7 @@ def train(
     opt_state: Any = None,
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> tuple[Run, RolloutTrace]:
+) -> tuple[Run[Any, RolloutRecords], RolloutTrace]:
     """Trains a policy on samples that take as long as they are, and makes the trace of it.
 
     What `rollouts.trace` does with lengths that are given, this does with those that the policy
@@ -500,7 +500,7 @@ def _trained(extras: bool, learner: Learner, n_records: int, *given: Any) -> Sta
 
 def _run_of(
     trace: RolloutTrace, recorded: np.ndarray, params: Any, opt_state: Any, notes: Note
-) -> Run:
+) -> Run[Any, RolloutRecords]:
     """The run of a trace, recorded at these versions int64[R]."""
     ends, ages = trace.step_end[recorded - 1], trace.age.reshape(trace.members.shape)[recorded - 1]
     used = recorded * trace.members.shape[1]

@@ -30,6 +30,7 @@ from asyncjax.checks import one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.problems import Problem
 from asyncjax.problems.batches import WithoutReplacement
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import check_whole_shards, has_losses, row_loss
 from asyncjax.results.run import PolicyRecords, Run, Source
@@ -53,7 +54,7 @@ _DRAWN_AT_ONCE = 800
 
 @explicit
 def run_policy(
-    problem: Problem,
+    problem: Problem[Model],
     times: Response | Clock,
     policy: Policy | Synchronous,
     update: Update | optax.GradientTransformation,
@@ -64,7 +65,7 @@ def run_policy(
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, PolicyRecords]:
     """Trains with the k fastest of n workers, each computing `load` samples: a policy decides both.
 
     x_{j+1} = x_j + optimizer((1/k) sum over the k fastest of the mean gradient of `load` rows of

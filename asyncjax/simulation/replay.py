@@ -20,6 +20,7 @@ import optax
 
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
@@ -46,7 +47,7 @@ from asyncjax.traces.summary import figures
 
 @explicit
 def replay(
-    problem: Problem,
+    problem: Problem[Model],
     trace: EventTrace | ReplayPlan,
     update: Update | optax.GradientTransformation,
     *,
@@ -59,7 +60,7 @@ def replay(
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Replays a trace.
 
     The optimizer is handed `delay` (of the update: the largest of its gradients), `worker`, `job`

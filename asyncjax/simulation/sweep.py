@@ -28,6 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.checks import within
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import (
@@ -70,7 +71,7 @@ _AXES = ("seeds", "steps")
 
 @explicit
 def sweep(
-    problem: Problem,
+    problem: Problem[Model],
     traces: EventTrace | Sequence[EventTrace],
     update: Callable[[Any], Update | optax.GradientTransformation],
     step_sizes: Any,
@@ -84,7 +85,7 @@ def sweep(
     mesh: Mesh | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Replays every seed with every step size, in one compiled call.
 
     Args:

@@ -16,8 +16,8 @@ import numpy as np
 
 from asyncjax import traces
 from asyncjax.checks import flag, one_key
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.storage import save_json, write_atomically
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif import page
 from asyncjax.whatif.advising import Advice, advise, known_of
 from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, untold

@@ -27,8 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from asyncjax import checks, clocks, traces
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.terminal import answered, options, plain, retyped
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.answering import answer
 from asyncjax.whatif.comparing import seconds_of
 from asyncjax.whatif.describing import barrier_of

@@ -35,9 +35,9 @@ import numpy as np
 from asyncjax import traces
 from asyncjax.checks import whole
 from asyncjax.clocks import Clock
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.clocks.of_trace import CYCLED
 from asyncjax.traces import EventTrace
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key
 
 Make = Callable[[Clock, int, jax.Array], EventTrace]  # (clock, n_updates, key) -> trace

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from asyncjax import results
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.results import Spread, Table, plots
 from asyncjax.results.plots import style
 from asyncjax.terminal import plain
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rule, trace_of
 from asyncjax.whatif.describing import Description
 from asyncjax.whatif.toys import ToyResult

@@ -128,7 +128,7 @@ def _with_one_end(lines: Sequence[Series]) -> list[Series]:
     for line in lines:
         x = np.asarray(line.x, np.float64)
         grid = np.append(x[x < last], last)
-        parts = (resample(x, [part], grid)[0] for part in (line.median, line.low, line.high))
+        parts = resample(np.tile(x, (3, 1)), np.stack([line.median, line.low, line.high]), grid)
         cut.append(Series(line.name, grid, *parts))
     return cut
 
@@ -324,7 +324,7 @@ def step_size_sensitivity(
         table = np.asarray(values, np.float64).reshape(len(sizes), -1)
         spreads[name] = median_and_spread(table, smaller_is_better=smaller_is_better)
         if chosen is None and np.isfinite(spreads[name].median).any():
-            marks[name] = best_on_grid(table, smaller_is_better=smaller_is_better).index
+            marks[name] = best_on_grid(table, smaller_is_better=smaller_is_better).row
     for name in chosen or ():
         if name not in spreads:
             raise ValueError(f"chosen must name methods of scores, {list(spreads)}, got {name!r}")
