@@ -65,7 +65,7 @@ def train(
     record_every: int | None = None,
     patience: float = 600.0,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run[Model, Records]:
     """Trains with real workers.

@@ -125,7 +125,7 @@ def replay_piag(
     waves: bool | None = None,
     width: int | None = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run[Model, Records]:
     """Replays a trace as proximal incremental aggregated gradient.
@@ -216,7 +216,7 @@ def replay_block_descent(
     key: jax.Array | None = None,
     waves: bool | None = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run[Model, Records]:
     """Replays a trace as asynchronous block-coordinate descent.

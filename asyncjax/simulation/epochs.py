@@ -85,7 +85,7 @@ def run_epochs(
     key: jax.Array | None = None,
     prefix_norms: bool = False,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run[Model, Records]:
     """Trains for whole epochs, the examples of each worker in a given order.

@@ -63,7 +63,7 @@ def run_policy(
     record_every: int = 1,
     key: jax.Array,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run[Model, PolicyRecords]:
     """Trains with the k fastest of n workers, each computing `load` samples: a policy decides both.

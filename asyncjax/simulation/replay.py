@@ -58,7 +58,7 @@ def replay(
     width: int | None = None,
     opt_state: Any = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run[Model, Records]:
     """Replays a trace.

@@ -83,7 +83,7 @@ def sweep(
     together: bool | None = None,
     execution: Execution | None = None,
     mesh: Mesh | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run[Model, Records]:
     """Replays every seed with every step size, in one compiled call.
