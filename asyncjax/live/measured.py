@@ -63,7 +63,7 @@ def service_of(run: Run) -> Service:
 
     `gradient` is the median time, from taken up to answered, of the arrivals that made no step;
     `step` is that of those that made one, less `gradient`, at least 0. A run that steps at every
-    arrival cannot tell the two apart: all is counted to the step.
+    arrival cannot separate the two: all is counted to the step.
 
     Args:
         run: What `train` has returned.

@@ -90,7 +90,7 @@ def train(
         key: Typed key, used as in a replay. None: `jax.random.key(0)`.
         record_every: As in `simulation.replay`. Models are judged after the run.
         patience: Seconds without any news after which the run is called stuck; after which a worker
-            that is not heard counts as lost, where the rule cannot step without him; and within
+            that sends nothing counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
         execution: A checkpoint, progress and `on_record`, as in `simulation.replay`. A row is told
             as soon as its update is made and the jobs in answer to it are sent; gradients that come
@@ -292,7 +292,7 @@ class Live:
                 self.heard = now
                 self._serve(event)
             elif now >= self.heard + self.patience:
-                self._stall(f"nothing was heard for {self.patience:g} seconds (patience)")
+                self._stall(f"nothing has arrived for {self.patience:g} seconds (patience)")
             self.log.save(crew.news.events)
             if pace is not None:
                 pace.at(self.server.version, now, *crew.news.events)

@@ -62,7 +62,7 @@ class Network:
     compare: Callable[[jax.Array, jax.Array], jax.Array]
 
     def __call__(self, params: PyTree, examples: Pair) -> jax.Array:
-        """Returns a value a row, [rows]."""
+        """Returns one value per row, [rows]."""
         inputs, targets = examples
         return self.compare(jnp.asarray(self.model.apply({"params": params}, inputs)), targets)
 

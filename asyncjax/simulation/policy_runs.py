@@ -9,7 +9,7 @@
 All workers begin an update together. k and the load are traced: all policies of one kind are one
 program. Rows are drawn without replacement, afresh in every update: row r that worker i draws in
 update j is a function of (key, i, j, r), so a larger load only adds rows. No worker's own gradient
-is formed where the problem has a loss a row.
+is formed where the problem has a loss for every row.
 """
 
 from __future__ import annotations

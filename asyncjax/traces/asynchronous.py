@@ -164,7 +164,7 @@ class Rule:
             worker, without an update. One that is only slow goes on.
 
             A job may never return (`clocks.with_failures`, `clocks.available`). Without a timeout
-            its worker is then never heard again: dispatch rules but `to_deliverer` queue jobs for
+            its worker then never delivers again: dispatch rules but `to_deliverer` queue jobs for
             it until all open jobs lie there; `wait_for`, `table` before its first step, `malenia`,
             `ringleader` and a gate may wait for it for ever; `rennala`, `buffered` and `ringmaster`
             go on. With a timeout, `to_deliverer` asks the same worker again and the other rules ask

@@ -303,7 +303,7 @@ class RuleResult(NamedTuple):
 
     @property
     def hears_all(self) -> bool:
-        """Whether all workers are heard alike."""
+        """Whether the gradients of all workers count alike."""
         return self.figures.misplaced <= FAIR
 
 
