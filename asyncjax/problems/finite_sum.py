@@ -185,7 +185,7 @@ class Objective:
 def weighted_sum(
     values: Callable[[PyTree], Any], examples: PyTree, weight: jax.Array, chunk: int | None = None
 ) -> jax.Array:
-    """Returns the weighted sum of one value per row, `chunk` rows at a time; a scalar is left as is."""
+    """Returns the weighted sum of the rows' values, `chunk` rows at a time; a scalar stays one."""
     n_rows = weight.shape[0]
     if chunk is None or n_rows <= chunk or not _of_two_rows(values, examples).ndim:
         total = jnp.asarray(values(examples))

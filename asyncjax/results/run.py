@@ -192,7 +192,7 @@ class Run(Generic[Model, Rows]):
 
         Columns are the fields of the records and the metrics of one number each. Of several runs
         the rows of one follow those of another, and the columns `run` and `setting` say which
-        (`run`, where there is one axis more). Needs the extra `study`, which brings pandas.
+        (`run`, where there is one axis more). Needs the extra `study`, which installs pandas.
         """
         pandas = extra("pandas", "study")
         shape, columns = np.shape(self.records.loss), self.records._asdict() | self.records.metrics

@@ -99,8 +99,8 @@ def adaptive_deadline(
 
     Args:
         scale: s, at least 0. (For normal times 1.48 median deviations are one standard deviation.)
-        window: How many of T are remembered; None: four for every worker. Until as many jobs as there
-            are workers are remembered, the server waits for `most`.
+        window: How many of T are remembered; None: four for every worker. Until as many are
+            remembered as there are workers, the server waits for `most`.
         quorum: Gradients without which it does not step, at least 1; if fewer are there at the
             deadline, it steps with the one that makes the quorum.
         most: As in `grace_period`.

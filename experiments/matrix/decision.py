@@ -2,8 +2,8 @@
 
 Set A chooses it, and set B says what it is worth. A scene has answers: how busy synchronous rounds
 keep its workers, whether the slow are slow for good, whether they hold labels of their own, whether
-noise is high, whether the link is expensive. A group of scenes is what a path of answers leads to. With
-t the time to a target, cut at the horizon, the score of method m for a group on instance i is
+noise is high, whether the link is expensive. A group of scenes is what a path of answers leads to.
+With t the time to a target, cut at the horizon, the score of method m for a group on instance i is
 
     s_m(i) = mean over its scenes of log t_m(scene, i),
 

@@ -471,8 +471,9 @@ def uplinks(result: Result) -> Illustration:
             apart = runs["error"] / runs["error_alone"]
             axes.plot(apart, runs["uplinks_ratio"], "o", label=f"set {letter}")
         same = rows.loc[rows["set"] == "A", "uplinks_same"].mean()
-        axes.axhline(same, color="grey", linewidth=1, linestyle="--", label=f"predicted: {same:.2f}")
-        axes.axvline(1.0, color="grey", linewidth=1)
+        line = {"color": "grey", "linewidth": 1}
+        axes.axhline(same, linestyle="--", label=f"predicted: {same:.2f}", **line)
+        axes.axvline(1.0, **line)
         axes.set_xlabel("bound's error when k and load is there,\nover that when k alone is there")
         axes.set_ylabel("uplinks of k and load over k alone")
         set_log(axes.xaxis, True)
