@@ -125,7 +125,7 @@ def _entries(trace: EventTrace) -> list[Entries]:
 
 
 def judged(model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]) -> Run:
-    """The run of a trace whose steps are made, its recorded models judged; losses float[G]."""
+    """The run of a trace whose steps are made, its recorded models evaluated; losses float[G]."""
     recorded = [model.recorded[int(version)] for version in planned.records]
     rows = jax.tree.map(lambda *leaves: jnp.stack([*leaves, leaves[-1]]), *recorded)
     measured = jax.jit(measure)(

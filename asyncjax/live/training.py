@@ -88,13 +88,13 @@ def train(
         n_updates: Server updates; the run ends with the arrival that makes the last one.
         collect: Short form of `rule=traces.Rule(collect=collect)`.
         key: Typed key, used as in a replay. None: `jax.random.key(0)`.
-        record_every: As in `simulation.replay`. Models are judged after the run.
+        record_every: As in `simulation.replay`. Models are evaluated after the run.
         patience: Seconds without any news after which the run is called stuck; after which a worker
             that sends nothing counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
         execution: A checkpoint, progress and `on_record`, as in `simulation.replay`. A row is told
             as soon as its update is made and the jobs in answer to it are sent; gradients that come
-            while the model is judged wait. It counts what has happened by then: in `used` no
+            while the model is evaluated wait. It counts what has happened by then: in `used` no
             gradient that only enters a later update, in `computed` no job that is cancelled later.
         progress: Short form of the execution's; its time is in seconds, and it counts how often
             workers were lost, came back, or waited for a place.
@@ -448,7 +448,7 @@ class Live:
         )
 
     def outcome(self) -> Run:
-        """The run, its recorded models judged."""
+        """The run, its recorded models evaluated."""
         planned = plan(self.server.trace(), width=1, record_every=self.record_every)
         losses = [self.model.losses[arrival] for arrival in np.sort(planned.gradients.arrival)]
         run = judged(self.model, planned, losses)

@@ -4,7 +4,7 @@ r"""Losses with a name: linear scores and flax linen networks, as finite sums.
 
 With shards of unequal size the first term is not the mean over the rows: every worker counts the
 same. A network's penalty is :math:`\frac{\lambda_2}{2} \|x\|^2` over all its parameters. Whole data
-sets are judged a chunk of rows at a time, so that the activations of all are never held at once.
+sets are evaluated a chunk of rows at a time, so that the activations of all are never held at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asyncjax.problems.networks import initial
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.transfers import explicit
 
-_SCORES = 2**23  # scores held at once when a whole data set is judged: 32 MB in float32
+_SCORES = 2**23  # scores held at once when a whole data set is evaluated: 32 MB in float32
 Pair = tuple[jax.Array, jax.Array]  # inputs and targets, a row each
 
 
@@ -351,7 +351,7 @@ def language_model(
               + \frac{\lambda_2}{2} \|x\|^2
 
     A row's state starts afresh: nothing is carried from one window to the next. Whole data sets are
-    judged as many rows at a time as make 2^23 scores.
+    evaluated as many rows at a time as make 2^23 scores.
 
     Args:
         model: A flax linen module that maps int32[rows, T] to scores [rows, T, vocabulary] and has

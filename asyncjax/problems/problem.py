@@ -1,4 +1,4 @@
-r"""A problem: the initial model, the gradient a worker computes, and how a model is judged.
+r"""A problem: the initial model, the gradient a worker computes, and how a model is evaluated.
 
 In symbols: n workers, worker i holds :math:`f_i`, and the whole is
 

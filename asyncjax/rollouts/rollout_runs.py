@@ -416,7 +416,7 @@ def _advanced(
     step: Step,
     rows: Any,
 ) -> State:
-    """The next version, judged if it is one that is recorded."""
+    """The next version, evaluated if it is one that is recorded."""
     params, opt_state, notes = state
     server, figures = improve(problem, learner, (params, opt_state), key, step, rows)
 

@@ -63,7 +63,7 @@ class Execution:
             named tuple that `run.records` is (`Records`, `PolicyRecords`), with a number of Python
             in the place of each column: `row.version`, `row.time`, `row.loss`, `row.metrics[name]`.
             It never chooses how a run is computed, and what is returned is the same to the bit.
-            Models of a replay are judged for this one by one, and once more at the end, all
+            Models of a replay are evaluated for this one by one, and once more at the end, all
             together, so a loss in a row is that of the records up to rounding. A run that goes on
             from its checkpoint tells the rows after that place, so those between the checkpoint
             and the end of the first process come twice. An error that it raises ends the run.

@@ -89,7 +89,7 @@ def replay(
         record_every: Record every so many versions, and the last. None: version 0, the start
             (where the problem has an objective), and at most 25 further, evenly, the last among
             them. A record after an update holds a model until the end of the run, where all are
-            judged, one after the other.
+            evaluated, one after the other.
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None:
             `jax.random.key(0)`.
         waves: True: in waves. False: one event at a time, the same result up to rounding. None: the

@@ -346,7 +346,7 @@ class Sweep:
         return self._over(one, problem, given, state, moves=True)
 
     def finalize(self, problem: Problem, given: SweepInputs, state: Any) -> ReplayResult:
-        """Judges the recorded models."""
+        """Evaluates the recorded models."""
         return self._over(self._measured(problem), problem, given, state)
 
     def at_once(self, problem: Problem, given: SweepInputs, first: Any) -> ReplayResult:
@@ -363,7 +363,7 @@ class Sweep:
         return self._over(one, problem, given)
 
     def _measured(self, problem: Problem) -> Callable[..., ReplayResult]:
-        """What judges one run; its params are the caller's tree."""
+        """What evaluates one run; its params are the caller's tree."""
         restored = flattened(problem, Update(optax.identity()), self._small)[2]
 
         def one(kind: Replay, flat: Problem, own: ReplayInputs, done: Any) -> ReplayResult:

@@ -15,6 +15,7 @@ PATTERNS = {
     "deliver, count": r"\b(?:over|un)?heard\b",
     "predict": r"\b(?:foretell\w*|foretold)\b",
     "expensive": r"\bdear(?:er|est|ly)?\b",
+    "evaluate": r"\b(?:models?|samples?|prompts?) (?:is|are|was|were) judged\b",
     "caveats": r"\b(?:speaks?|spoke) (?:against|for)\b",
     "installs": r"\bbrings (?:along\b|jax\b|pandas\b|numpy\b)",
 }
@@ -82,6 +83,7 @@ def test_the_list_finds_what_it_is_for():
         "a dear link",
         "what speaks against it",
         "brings jax along",
+        "a model is judged",
     )
     assert all(list(found(text)) for text in bad)
     good = ("one row per job", "hear", 'free, or "dear"', "even, dear links", "reports a value")
