@@ -24,10 +24,16 @@ test-all: test test-slow  ## every test
 test-minimum:  ## the oldest versions that pyproject.toml allows, in an environment of their own
 	$(PYTHON) -m tests.minimum_versions
 
-check: .venv/test  ## style and types
+# What proselint does not look at (.proselintrc.json): typography, dates and repeated words, since it
+# reads code and tables as prose; accents, since "resume" is a verb here.
+PROSE := README.md CONTRIBUTING.md CHANGELOG.md benchmarks/README.md $(wildcard docs/*.md docs/howto/*.md)
+
+check: .venv/test  ## style, types, spelling, wording
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/codespell asyncjax benchmarks docs experiments notebooks tests Makefile $(wildcard *.md *.j2 *.py *.toml)
+	$(BIN)/proselint check --config .proselintrc.json $(PROSE)
 
 experiments: .venv/experiments  ## all experiments, one after another; goes on where it was stopped
 	$(BIN)/python -m experiments.everything

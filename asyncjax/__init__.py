@@ -19,11 +19,33 @@ Import a room, then use its names::
     study        methods compared honestly: seeds, tuning, two sets, verdicts
     testing      checks of the contracts that one's own rules must keep
 
+`asyncjax.cite` returns the BibTeX of what was used.
+
 Rooms load when they are first used, so that `import asyncjax` alone takes no time.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncjax import (  # noqa: F401
+        buffers,
+        clocks,
+        cluster,
+        live,
+        orders,
+        problems,
+        results,
+        rollouts,
+        simulation,
+        steps,
+        stragglers,
+        study,
+        testing,
+        traces,
+        whatif,
+    )
+    from asyncjax.citing import cite  # noqa: F401
 
 __version__ = "0.1.0"
 
@@ -50,8 +72,10 @@ def __getattr__(name: str) -> Any:
     """Loads a room when it is first asked for, so that `asyncjax.traces` is there."""
     if name in _ROOMS:
         return import_module(f"asyncjax.{name}")
+    if name == "cite":
+        return import_module("asyncjax.citing").cite
     raise AttributeError(f"module 'asyncjax' has no attribute '{name}'; rooms are {_ROOMS}")
 
 
 def __dir__() -> list[str]:
-    return [*_ROOMS, "__version__"]
+    return [*_ROOMS, "__version__", "cite"]

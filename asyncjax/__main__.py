@@ -1,7 +1,7 @@
 """`asyncjax COMMAND ...`, also `python -m asyncjax COMMAND ...`: one door to the commands.
 
     asyncjax whatif durations.csv
-    asyncjax rollouts --lengths lengths.csv
+    asyncjax rollouts lengths.csv
     asyncjax check-control manager.py --batch 32 --slots 128 --max-staleness 4
     asyncjax study my_rule.py
 

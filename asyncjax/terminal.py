@@ -6,9 +6,9 @@ import argparse
 import os
 import shlex
 import sys
+import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,26 +120,47 @@ class Left(NamedTuple):
     text: str  # what is being done
 
 
-@contextmanager
-def bar() -> Iterator[Callable[[Left], None]]:
-    """A progress bar with what is left on standard error; nothing where that is no terminal.
+def display(*, every: float = 5.0) -> Callable[[str, float], None]:
+    """Shows on standard error how far something is, and about how much time is left.
+
+    A terminal has one line, which is written over and goes at the end; anything else has a line
+    every few seconds, and none where all takes less.
+
+    Args:
+        every: Seconds between two lines where standard error is no terminal.
+
+    Returns:
+        A function of what is being done and of the share that is done, 0 to 1.
 
     Example:
-        >>> with bar() as told:
-        ...     told(Left(1, 2, "round 1"))
+        >>> show = display()
+        >>> show("12 of 50 updates", 0.24)
     """
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-    except ImportError:
-        yield lambda left: None
-        return
-    if not sys.stderr.isatty():
-        yield lambda left: None
-        return
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("", total=None)
-        yield lambda left: shown.update(
-            task, completed=left.done, total=left.done + left.left, description=left.text
-        )
+    began = shown = time.monotonic()
+
+    def show(text: str, share: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        line = f"{100 * share:3.0f} %  {text}"
+        if 0.0 < share < 1.0:
+            line += f", about {_duration((now - began) * (1 / share - 1))} left"
+        if sys.stderr.isatty():
+            bar = f"[{'#' * round(24 * share):.<24}] {line}" if share < 1.0 else ""
+            print(f"{bar:<100.100}", end="\r", file=sys.stderr, flush=True)
+        elif now - shown >= every or (share >= 1.0 and shown > began):
+            shown = now
+            print(line, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    Example:
+        >>> _duration(8.2), _duration(90.0), _duration(7300.0)
+        ('8 s', '2 min', '2.0 h')
+    """
+    if seconds < 60.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600.0 else f"{seconds / 3600:.1f} h"

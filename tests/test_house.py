@@ -11,7 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "asyncjax"
-GROUND = {"storage", "checks", "digests", "terminal"}  # files that every room may stand on
+GROUND = {
+    "storage",
+    "checks",
+    "digests",
+    "terminal",
+    "citing",
+}  # files that every room may stand on
 
 
 def table(text):
@@ -25,6 +31,7 @@ storage:
 checks:
 digests:
 terminal:
+citing:
 clocks:
 buffers:
 orders:

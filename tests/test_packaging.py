@@ -139,7 +139,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(built, tmp_path):
     command = str(home / "bin/asyncjax")
     assert ran([command, "--version"], **options) == f"asyncjax {version}\n"
     (tmp_path / "lengths.csv").write_text("1\n1\n1\n9\n")
-    asked = [command, "rollouts", "--lengths", "lengths.csv", "--slots", "4", "--batch", "2"]
+    asked = [command, "rollouts", "lengths.csv", "--slots", "4", "--batch", "2"]
     said = ran([*asked, "--steps", "20", "--alone", "--report", ""], **options)
     assert "versions old at its training" in said
 
@@ -158,7 +158,7 @@ def test_the_door_lists_its_commands(capsys):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_door_hands_on_what_it_is_given(name, capsys, tmp_path):
     wrong = str(tmp_path / "none.csv")
-    assert main([name, *(["--lengths"] if name == "rollouts" else []), wrong]) == 2
+    assert main([name, wrong]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"asyncjax.{name}: ")
     assert "none.csv" in said

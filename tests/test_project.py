@@ -69,14 +69,14 @@ def test_what_is_imported_when_a_module_loads_is_no_extra():
     code += "print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     # optax, flax and chex bring these along.
-    assert not set(done.stdout.split()) & (EXTRAS - NEEDED - {"rich", "psutil"})
+    assert not set(done.stdout.split()) & (EXTRAS - NEEDED - {"psutil"})
 
 
 def test_lower_bounds_are_read_with_extras_of_extras():
     from tests.minimum_versions import bounds
 
     found = bounds(PROJECT["project"], ("experiments",))
-    names = {"matplotlib", "rich", "tyro", "jinja2", "pandas", "scikit-learn"}
+    names = {"matplotlib", "tyro", "jinja2", "pandas", "scikit-learn"}
     assert set(found) == NEEDED | names
     assert found["flax"] == "0.12.1", "0.12.0 cannot be imported with jax 0.9"
 

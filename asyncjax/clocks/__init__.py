@@ -41,7 +41,8 @@ from asyncjax.clocks.independent_laws import (
 )
 from asyncjax.clocks.markov_chain import markov
 from asyncjax.clocks.of_trace import fitted, of_trace, resampled
-from asyncjax.clocks.recordings import RECORDINGS, Recording, read_durations, recording
+from asyncjax.clocks.reading import read_durations
+from asyncjax.clocks.recordings import RECORDINGS, Recording, recording
 
 __all__ = [
     "RECORDINGS",

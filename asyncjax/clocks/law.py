@@ -62,7 +62,7 @@ def draw_jobs(
     drawn = jnp.asarray(law.draw(jax.tree.map(jnp.asarray, row), worker_key, first, count))
     if drawn.shape != (count,) or not jnp.issubdtype(drawn.dtype, jnp.floating):
         raise ValueError(
-            f"draw of the law {law.name!r} must give float[{count}], a time a job, got"
+            f"draw of the law {law.name!r} must give float[{count}], one time per job, got"
             f" {drawn.dtype}[{', '.join(map(str, drawn.shape))}]"
         )
     return drawn

@@ -4,8 +4,8 @@
     resampled                  T_ij = durations_i[K],  K uniform in 0 .. k_i - 1
     fitted                     T_ij lognormal with the mean and variance of durations_i
 
-A worker that is fast, or that a rule asks often, is heard more often than others, so rows are as
-long as they are.
+A worker that is fast, or that a rule asks often, delivers more often than others, so rows have
+different lengths.
 """
 
 from __future__ import annotations

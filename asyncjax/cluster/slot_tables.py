@@ -191,10 +191,10 @@ def round_slot(
 ) -> RoundedSlot:
     """Rounds units float[H] down and adds what is missing where it is cheapest.
 
-    Formula: `floor(x + 1e-6)`; a surplus leaves the dearest machines; then the missing workers go
-    one by one to the cheapest machine where they still fit, then the servers. If they do not fit,
-    once more with the servers first. The paper rounds at random; this is our default, and the
-    repair of the random draws. The other arguments are those of `slot_cost`.
+    Formula: `floor(x + 1e-6)`; a surplus leaves the machines of the highest price; then the missing
+    workers go one by one to the cheapest machine where they still fit, then the servers. If they do
+    not fit, once more with the servers first. The paper rounds at random; this is our default, and
+    the repair of the random draws. The other arguments are those of `slot_cost`.
     """
     unit = jnp.stack([worker, server]).astype(room.dtype)  # [2, R]: a worker, a server
     rent = (price * unit[:, None]).sum(-1)  # [2, H]

@@ -63,7 +63,7 @@ def service_of(run: Run) -> Service:
 
     `gradient` is the median time, from taken up to answered, of the arrivals that made no step;
     `step` is that of those that made one, less `gradient`, at least 0. A run that steps at every
-    arrival cannot tell the two apart: all is counted to the step.
+    arrival cannot separate the two: all is counted to the step.
 
     Args:
         run: What `train` has returned.
@@ -96,7 +96,7 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
 
     Args:
         run: What `train` has returned.
-        path: The file; written whole or not at all. `clocks.read_durations(path, order="job",
+        path: The file; written whole or not at all. `clocks.read_durations(path, step="job",
             duration="duration")` reads the times again.
 
     Example:
@@ -108,7 +108,7 @@ def to_csv(run: Run, path: str | PathLike[str]) -> None:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "arrivals.csv")
         ...     live.to_csv(run, path)
-        ...     clocks.read_durations(path, order="job", duration="duration")
+        ...     clocks.read_durations(path, step="job", duration="duration")
         array([[1.],
                [2.]])
     """

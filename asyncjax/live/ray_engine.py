@@ -408,7 +408,7 @@ def _signals_as_before() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Ctrl-C while Ray starts is heard when it has, since half of it could not be ended."""
+    """Ctrl-C while Ray starts takes effect after the start: half of it could not be ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -24,7 +24,8 @@ import optax
 from asyncjax.live import jobs
 from asyncjax.live.server_state import Held, ServerState
 from asyncjax.problems import Problem
-from asyncjax.results.run import Run
+from asyncjax.problems.problem import Model
+from asyncjax.results.run import Records, Run
 from asyncjax.simulation.arguments import check_update, check_workers, first_equal, key_of
 from asyncjax.simulation.engine import ReplayResult, measure
 from asyncjax.simulation.plan import ReplayPlan, plan
@@ -37,13 +38,13 @@ from asyncjax.traces.event_trace import worker_count
 
 
 def rerun(
-    problem: Problem | Callable[..., Problem],
+    problem: Problem[Model] | Callable[..., Problem[Model]],
     trace: EventTrace,
     update: Update | optax.GradientTransformation,
     *,
     key: jax.Array | None = None,
     record_every: int | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Computes the model of a live run again from its trace, bit for bit.
 
     It calls the compiled pieces of the live run in the order that the trace tells, whatever the
@@ -124,7 +125,7 @@ def _entries(trace: EventTrace) -> list[Entries]:
 
 
 def judged(model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]) -> Run:
-    """The run of a trace whose steps are made, its recorded models judged; losses float[G]."""
+    """The run of a trace whose steps are made, its recorded models evaluated; losses float[G]."""
     recorded = [model.recorded[int(version)] for version in planned.records]
     rows = jax.tree.map(lambda *leaves: jnp.stack([*leaves, leaves[-1]]), *recorded)
     measured = jax.jit(measure)(

@@ -31,6 +31,7 @@ from asyncjax.live.rerun import judged
 from asyncjax.live.server_state import ARRIVED, FREED, LOST, RANG, Held, Log, Row, ServerState
 from asyncjax.live.worker_pool import EngineCrew, Event, Job, VirtualCrew, VirtualEngine, in_words
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.results.run import Records, Run
 from asyncjax.simulation import arguments
 from asyncjax.simulation.arguments import Execution
@@ -53,7 +54,7 @@ class WorkerError(RuntimeError):
 
 
 def train(
-    problem: Problem | Callable[..., Problem],
+    problem: Problem[Model] | Callable[..., Problem[Model]],
     workers: Engine | VirtualEngine,
     update: Update | optax.GradientTransformation,
     rule: Rule | None = None,
@@ -64,9 +65,9 @@ def train(
     record_every: int | None = None,
     patience: float = 600.0,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Trains with real workers.
 
     The server is that of `traces.Rule`, told what really happens: every rule works here too.
@@ -87,13 +88,13 @@ def train(
         n_updates: Server updates; the run ends with the arrival that makes the last one.
         collect: Short form of `rule=traces.Rule(collect=collect)`.
         key: Typed key, used as in a replay. None: `jax.random.key(0)`.
-        record_every: As in `simulation.replay`. Models are judged after the run.
+        record_every: As in `simulation.replay`. Models are evaluated after the run.
         patience: Seconds without any news after which the run is called stuck; after which a worker
-            that is not heard counts as lost, where the rule cannot step without him; and within
+            that sends nothing counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
         execution: A checkpoint, progress and `on_record`, as in `simulation.replay`. A row is told
             as soon as its update is made and the jobs in answer to it are sent; gradients that come
-            while the model is judged wait. It counts what has happened by then: in `used` no
+            while the model is evaluated wait. It counts what has happened by then: in `used` no
             gradient that only enters a later update, in `computed` no job that is cancelled later.
         progress: Short form of the execution's; its time is in seconds, and it counts how often
             workers were lost, came back, or waited for a place.
@@ -291,7 +292,7 @@ class Live:
                 self.heard = now
                 self._serve(event)
             elif now >= self.heard + self.patience:
-                self._stall(f"nothing was heard for {self.patience:g} seconds (patience)")
+                self._stall(f"nothing has arrived for {self.patience:g} seconds (patience)")
             self.log.save(crew.news.events)
             if pace is not None:
                 pace.at(self.server.version, now, *crew.news.events)
@@ -447,7 +448,7 @@ class Live:
         )
 
     def outcome(self) -> Run:
-        """The run, its recorded models judged."""
+        """The run, its recorded models evaluated."""
         planned = plan(self.server.trace(), width=1, record_every=self.record_every)
         losses = [self.model.losses[arrival] for arrival in np.sort(planned.gradients.arrival)]
         run = judged(self.model, planned, losses)

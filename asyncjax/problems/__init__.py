@@ -1,8 +1,8 @@
-"""Problems: what is optimised, what a worker computes for a job, how a model is judged.
+"""Problems: what is optimised, what a worker computes for a job, how a model is evaluated.
 
 | name | what it is |
 |---|---|
-| `Problem` | a model, data, the gradient of a job, how a model is judged |
+| `Problem` | a model, data, the gradient of a job, how a model is evaluated |
 | `from_loss`, `from_gradient` | a problem of one's own |
 | `quadratic`, `least_squares`, `logistic` | convex ones, with known constants |
 | `classification`, `regression`, `language_model` | networks on data |

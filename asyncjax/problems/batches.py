@@ -319,7 +319,7 @@ def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = No
 
 
 def dirichlet(
-    labels: Any, n_workers: int, *, concentration: float, key: jax.Array, minimum: int = 1
+    labels: Any, n_workers: int, *, alpha: float, key: jax.Array, minimum: int = 1
 ) -> Shards:
     r"""Returns shards whose share of every label is drawn from a Dirichlet distribution.
 
@@ -327,14 +327,14 @@ def dirichlet(
               \text{worker } i \text{ gets about } p_{ci} m_c \text{ of the } m_c
               \text{ rows with label } c
 
-    A small concentration gives each label to few workers, a large one splits all labels evenly.
+    A small alpha gives each label to few workers, a large one splits all labels evenly.
     Which rows of a label go where is random; a worker keeps its rows in ascending order. A worker
     with fewer than `minimum` rows then takes the last rows of whoever has most.
 
     Args:
         labels: [rows], numbers (no NaN) or texts.
         n_workers: At least 1, at most the number of rows.
-        concentration: alpha, positive and finite.
+        alpha: The concentration of the distribution, positive and finite.
         key: A typed key.
         minimum: The fewest rows a worker may hold, at least 1.
 
@@ -345,7 +345,7 @@ def dirichlet(
         >>> import jax
         >>> from asyncjax import problems
         >>> labels = [0] * 10 + [1] * 10
-        >>> shards = problems.dirichlet(labels, 3, concentration=0.3, key=jax.random.key(1))
+        >>> shards = problems.dirichlet(labels, 3, alpha=0.3, key=jax.random.key(1))
         >>> int(shards.size.sum()), bool(shards.size.min() >= 1)
         (20, True)
 
@@ -357,13 +357,13 @@ def dirichlet(
     labels = _label_array(labels)
     n_rows, n_workers = labels.size, _worker_count(labels.size, n_workers)
     minimum = checks.whole("minimum", minimum, most=n_rows // n_workers)
-    concentration = checks.real("concentration", concentration, above=0)
+    alpha = checks.real("alpha", alpha, above=0)
     share_key, row_key = jax.random.split(checks.one_key("key", key))
     classes = np.unique(labels)
-    alpha = np.full(n_workers, concentration, np.float32)
-    shares = np.asarray(jax.random.dirichlet(share_key, alpha, (classes.size,)))
+    equal = np.full(n_workers, alpha, np.float32)
+    shares = np.asarray(jax.random.dirichlet(share_key, equal, (classes.size,)))
     if not np.isfinite(shares).all():
-        raise ValueError(f"concentration must be neither tiny nor huge, got {concentration}")
+        raise ValueError(f"alpha must be neither tiny nor huge, got {alpha}")
     shuffled = np.asarray(jax.random.permutation(row_key, n_rows))
     parts: list[list[int]] = [[] for _ in range(n_workers)]
     for label, share in zip(classes, shares, strict=True):

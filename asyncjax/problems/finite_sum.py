@@ -5,11 +5,11 @@ r"""Finite sums: a loss of examples, which are divided among the workers.
 
 With shards of unequal size f is not the mean over the rows: every worker counts the same, so a
 row of a small shard counts more. A job's gradient is that of the mean over its batch of rows, plus
-that of the penalty P. Where only some rows J are judged, f is estimated by their weighted mean.
+that of the penalty P. Where only some rows J are evaluated, f is estimated by their weighted mean.
 
 `from_loss` is the general one: the model is any pytree of parameters, or a flax nnx module, which
 the loss gets whole: in training mode with fresh random streams for a job, in evaluation mode where
-a model is judged. `losses` has those with a loss of their own.
+a model is evaluated. `losses` has those with a loss of their own.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from asyncjax.problems.batches import (
     check_shards,
     contiguous,
 )
-from asyncjax.problems.problem import Problem, PyTree, floating_leaves
+from asyncjax.problems.problem import Model, Problem, PyTree, floating_leaves
 from asyncjax.problems.transfers import explicit
 
-CHUNK = 2_048  # rows whose activations are held at once when a whole data set is judged
-_JUDGED = 2_048  # rows by which `from_loss` judges a model where nothing is said
+CHUNK = 2_048  # rows whose activations are held at once when a whole data set is evaluated
+_JUDGED = 2_048  # rows by which `from_loss` evaluates a model where nothing is said
 
 
 class Samples(NamedTuple):
-    """The examples, whose they are, and by which of them a model is judged."""
+    """The examples, whose they are, and by which of them a model is evaluated."""
 
     examples: PyTree  # [rows, ...]; (features, targets) where a loss has its own name
     rows: jax.Array  # int32[n, m_max], row numbers of each worker, padded
     size: jax.Array  # int32[n], rows of each worker
-    weight: jax.Array  # float[rows], or float[k] of those judged; in f; sums to 1
+    weight: jax.Array  # float[rows], or float[k] of those evaluated; in f; sums to 1
     judged: jax.Array | None = None  # int32[k], rows that the objective looks at; None: all
     test: PyTree = None  # [test rows, ...], like the examples
     rest: PyTree = None  # what an nnx module holds beside its parameters
@@ -146,7 +146,7 @@ class BatchGradient:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of a loss, without its penalty, over the judged rows or over the test rows."""
+    """The mean of a loss, without its penalty, over the evaluated rows or over the test rows."""
 
     loss: Loss
     on_test: bool = False
@@ -185,7 +185,7 @@ class Objective:
 def weighted_sum(
     values: Callable[[PyTree], Any], examples: PyTree, weight: jax.Array, chunk: int | None = None
 ) -> jax.Array:
-    """Returns the weighted sum of a value a row, `chunk` rows at a time; a scalar is left as is."""
+    """Returns the weighted sum of the rows' values, `chunk` rows at a time; a scalar stays one."""
     n_rows = weight.shape[0]
     if chunk is None or n_rows <= chunk or not _of_two_rows(values, examples).ndim:
         total = jnp.asarray(values(examples))
@@ -215,7 +215,7 @@ def _of_two_rows(values: Callable[..., Any], examples: PyTree, *more: Any) -> An
 
 
 def finite_sum(
-    params: PyTree,
+    params: Model,
     examples: PyTree,
     loss: Loss,
     *,
@@ -226,10 +226,10 @@ def finite_sum(
     judged_at_most: int | None = None,
     l1: float = 0.0,
     chunk: int | None = None,
-) -> Problem:
-    """Returns the problem of a loss over checked examples, judged by that loss.
+) -> Problem[Model]:
+    """Returns the problem of a loss over checked examples, evaluated by that loss.
 
-    `judged_at_most` is how many rows are judged where `eval_rows` is None; None: all.
+    `judged_at_most` is how many rows are evaluated where `eval_rows` is None; None: all.
     """
     n_workers = whole("n_workers", n_workers)
     n_rows = jax.tree.leaves(examples)[0].shape[0]
@@ -279,7 +279,7 @@ def judged_rows(eval_rows: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @explicit
 def from_loss(
-    params: Any,
+    params: Model,
     loss: Callable[..., Any],
     arrays: PyTree,
     *,
@@ -290,7 +290,7 @@ def from_loss(
     eval_rows: int | None = None,
     test: PyTree = None,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
-) -> Problem:
+) -> Problem[Model]:
     r"""Returns the training of any model by a loss of one's own.
 
     .. math:: f(x) \approx \sum_{r \in J} w_r \, \ell(x; a_r), \qquad
@@ -307,14 +307,14 @@ def from_loss(
         n_workers: n, at least 1, at most the number of rows.
         batch: The rows of a job, such as `uniform(16)`; None: the whole shard.
         shards: The rows of each worker; None: `contiguous`.
-        evaluate: `(params, batch) -> loss`, how a model is judged; None: by `loss` with a fixed
+        evaluate: `(params, batch) -> loss`, how a model is evaluated; None: by `loss` with a fixed
             key. An nnx module is in evaluation mode in both, so dropout is off.
         eval_rows: Rows that the objective looks at, spread evenly over all; None: at most 2048. A
             loss a row is weighted as the shards say and taken 2048 rows at a time; a scalar loss
             gets all of them as one batch.
         test: Examples that no worker holds, like `arrays`: the metric `test_loss`.
         metrics: Further metrics by name, `(params, batch) -> scalar or one a row`, means over the
-            test rows (over the judged rows where there is no test).
+            test rows (over the evaluated rows where there is no test).
 
     Returns:
         The problem. Two of the same functions and shapes share a compilation; write functions once,
@@ -358,7 +358,7 @@ def from_loss(
 
 
 def _parts(model: Any) -> tuple[PyTree, PyTree, Any, Any]:
-    """Returns parameters, the rest, and the graphs of a module for training and for judging."""
+    """Returns parameters, the rest, and the graphs of a module for training and for evaluating."""
     bases = type(model).__mro__
     if ("flax.nnx.module", "Module") not in [(base.__module__, base.__name__) for base in bases]:
         return floating_leaves(model), None, None, None

@@ -4,7 +4,7 @@ r"""Losses with a name: linear scores and flax linen networks, as finite sums.
 
 With shards of unequal size the first term is not the mean over the rows: every worker counts the
 same. A network's penalty is :math:`\frac{\lambda_2}{2} \|x\|^2` over all its parameters. Whole data
-sets are judged a chunk of rows at a time, so that the activations of all are never held at once.
+sets are evaluated a chunk of rows at a time, so that the activations of all are never held at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asyncjax.problems.networks import initial
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.transfers import explicit
 
-_SCORES = 2**23  # scores held at once when a whole data set is judged: 32 MB in float32
+_SCORES = 2**23  # scores held at once when a whole data set is evaluated: 32 MB in float32
 Pair = tuple[jax.Array, jax.Array]  # inputs and targets, a row each
 
 
@@ -62,7 +62,7 @@ class Network:
     compare: Callable[[jax.Array, jax.Array], jax.Array]
 
     def __call__(self, params: PyTree, examples: Pair) -> jax.Array:
-        """Returns a value a row, [rows]."""
+        """Returns one value per row, [rows]."""
         inputs, targets = examples
         return self.compare(jnp.asarray(self.model.apply({"params": params}, inputs)), targets)
 
@@ -111,7 +111,7 @@ def least_squares(
     n_workers: int,
     batch: Batch | None = None,
     shards: Shards | None = None,
-) -> Problem:
+) -> Problem[jax.Array]:
     r"""Returns linear regression: half the mean square of the residuals.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{2 |S_i|} \sum_{r \in S_i} (a_r \cdot x - b_r)^2
@@ -155,7 +155,7 @@ def logistic(
     batch: Batch | None = None,
     shards: Shards | None = None,
     start: Any = None,
-) -> Problem:
+) -> Problem[jax.Array]:
     r"""Returns logistic regression with penalties.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i} \log(1 + e^{-y_r a_r \cdot x})
@@ -217,7 +217,7 @@ def classification(
     test: tuple[Any, Any] | None = None,
     l2: float = 0.0,
     eval_rows: int | None = None,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     r"""Returns the training of a network by cross-entropy.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i}
@@ -284,7 +284,7 @@ def regression(
     shards: Shards | None = None,
     test: tuple[Any, Any] | None = None,
     l2: float = 0.0,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     r"""Returns the training of a network by half the mean square of its errors.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i}
@@ -343,7 +343,7 @@ def language_model(
     shards: Shards | None = None,
     test: tuple[Any, Any] | None = None,
     l2: float = 0.0,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     r"""Returns the training of a network to predict the next token.
 
     .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i} \frac1T \sum_{t=1}^{T}
@@ -351,7 +351,7 @@ def language_model(
               + \frac{\lambda_2}{2} \|x\|^2
 
     A row's state starts afresh: nothing is carried from one window to the next. Whole data sets are
-    judged as many rows at a time as make 2^23 scores.
+    evaluated as many rows at a time as make 2^23 scores.
 
     Args:
         model: A flax linen module that maps int32[rows, T] to scores [rows, T, vocabulary] and has
@@ -410,7 +410,7 @@ def _training(
     key: jax.Array,
     l2: float,
     **sharing: Any,
-) -> Problem:
+) -> Problem[dict[str, Any]]:
     """Returns the training of a network; `read` refuses rows, `check` models and values."""
     named = read("", *pair)
     inputs, targets = named.values()

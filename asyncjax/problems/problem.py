@@ -1,4 +1,4 @@
-r"""A problem: the initial model, the gradient a worker computes, and how a model is judged.
+r"""A problem: the initial model, the gradient a worker computes, and how a model is evaluated.
 
 In symbols: n workers, worker i holds :math:`f_i`, and the whole is
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from asyncjax.checks import one_key, whole, within
 from asyncjax.problems.transfers import explicit
 
 PyTree = Any
+Model = TypeVar("Model", bound=Any)
 Graded = tuple[jax.Array, PyTree]  # the scalar loss of a job, and its gradient
 _NO_STATE = (
     "problem keeps a state at every worker (keep_state=True), which only simulation.replay,"
@@ -31,7 +32,7 @@ _NO_STATE = (
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Generic[Model]):
     """What is optimised, as a pytree: arrays are leaves, functions are static.
 
     The functions take the arrays as an argument, so large data are inputs of a compiled function
@@ -56,7 +57,7 @@ class Problem:
         (2, 0.0)
     """
 
-    params: PyTree
+    params: Model
     data: PyTree
     gradient_of: Callable[..., Graded] = field(metadata={"static": True})
     objective_of: Callable[..., jax.Array] | None = field(default=None, metadata={"static": True})
@@ -148,12 +149,12 @@ class _OwnFunction:
 
 @explicit
 def from_gradient(
-    params: PyTree,
+    params: Model,
     gradient: Callable[..., Graded],
     *,
     objective: Callable[[PyTree], jax.Array] | None = None,
     n_workers: int | None = None,
-) -> Problem:
+) -> Problem[Model]:
     r"""Returns the minimal problem: a model and a function that computes a job's gradient.
 
     .. math:: (\ell, g) = \mathrm{gradient}(x, i, j, \mathrm{key})

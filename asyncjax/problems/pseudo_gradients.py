@@ -32,7 +32,7 @@ import numpy as np
 import optax
 
 from asyncjax.checks import real, whole, within
-from asyncjax.problems.problem import Problem, PyTree
+from asyncjax.problems.problem import Model, Problem, PyTree
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import in_front
 
@@ -126,13 +126,13 @@ class _FirstState:
 
 @explicit
 def local_steps(
-    problem: Problem,
+    problem: Problem[Model],
     *,
     n_steps: Any,
     step_size: Any = None,
     optimizer: optax.GradientTransformation | None = None,
     keep_state: bool = False,
-) -> Problem:
+) -> Problem[Model]:
     r"""Returns the problem whose jobs are several local steps of another's.
 
     With a step size a job delivers the mean gradient on its way, with an optimizer its way:
@@ -284,12 +284,12 @@ class _Flipped:
 
 @explicit
 def adversarial(
-    problem: Problem,
+    problem: Problem[Model],
     workers: Sequence[int],
     attack: Attack | None = None,
     *,
     scale: float = 1.0,
-) -> Problem:
+) -> Problem[Model]:
     r"""Returns the problem in which some workers send what an attack makes of their gradients.
 
     .. math:: g_i \leftarrow a(g_i, i, j, \text{key}) \quad \text{for the workers } i \text{ named}

@@ -57,7 +57,9 @@ def quadratic_mean(data: QuadraticData, params: jax.Array) -> jax.Array:
 
 
 @explicit
-def quadratic(curvature: Any, linear: Any, *, start: Any = None, noise: float = 0.0) -> Problem:
+def quadratic(
+    curvature: Any, linear: Any, *, start: Any = None, noise: float = 0.0
+) -> Problem[jax.Array]:
     r"""Returns the problem of n separable quadratics, one a worker.
 
     .. math:: f_i(x) = \sum_j \left( \tfrac12 a_{ij} x_j^2 - b_{ij} x_j \right)

@@ -119,7 +119,7 @@ class _OfInner:
 
 
 def in_front(problem: Problem, extra: Any, gradient_of: Callable[..., Any]) -> Problem:
-    """Another gradient in front of a problem, judged as before; its data are `(data, extra)`.
+    """Another gradient in front of a problem, evaluated as before; its data are `(data, extra)`.
 
     Where workers keep a state, the gradient takes it and returns it as the one behind does.
     """

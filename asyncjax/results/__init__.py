@@ -5,7 +5,7 @@
 | `Run`, `Records`, `PolicyRecords`, `Costs`, `Source` | what a simulation returns |
 | `save`, `load` | a run on disk, without pickle |
 | `time_to_target`, `median_and_spread`, `resample`, `Spread` | numbers that compare runs |
-| `best_on_grid`, `at_grid_edge` | the best setting, and whether the grid was wide enough |
+| `best_on_grid`, `BestSetting`, `at_grid_edge` | the best setting; was the grid wide enough? |
 | `Series`, `series_over_seeds` | a curve with a band |
 | `Table`, `Column`, `as_text`, `as_markdown`, `as_html` | tables |
 | `plots` | figures, each a function |
@@ -14,6 +14,7 @@
 
 from asyncjax.results import plots, report
 from asyncjax.results.metrics import (
+    BestSetting,
     Series,
     Spread,
     at_grid_edge,
@@ -28,6 +29,7 @@ from asyncjax.results.saved_runs import load, save
 from asyncjax.results.tables import Column, Table, as_html, as_markdown, as_text
 
 __all__ = [
+    "BestSetting",
     "Column",
     "Costs",
     "PolicyRecords",

@@ -8,7 +8,7 @@ over seeds count it so. A noisy loss may cross the target early by luck and leav
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,6 +52,13 @@ class Series:
                 f"series {self.name!r} has shapes {shapes}; all four must be one-dimensional "
                 "and of one length"
             )
+
+
+class BestSetting(NamedTuple):
+    """The best setting of a grid."""
+
+    row: int  # its row in the scores
+    at_edge: bool  # whether it is the first or the last, so that a better may lie outside
 
 
 def time_to_target(
@@ -177,8 +184,8 @@ def resample(
     return result
 
 
-def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
-    """Index of the setting with the best median score over seeds.
+def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> BestSetting:
+    """The setting with the best median score over seeds, and whether the grid ends there.
 
     `argmin_g median_s scores[g, s]`, ties to the first. NaN and infinite scores count as the
     worst value, and a setting whose median is not finite never wins.
@@ -188,11 +195,14 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
         smaller_is_better: Losses and times (the default), or accuracies.
 
     Returns:
-        The index; where no median is finite, a ValueError.
+        `row` of the setting in the scores, and `at_edge`: True at either end of the grid.
+
+    Raises:
+        ValueError: No median is finite.
 
     Example:
         >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])
-        1
+        BestSetting(row=1, at_edge=False)
     """
     table = np.asarray(scores, np.float64)
     table = table[:, None] if table.ndim == 1 else table
@@ -207,14 +217,15 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
             f"scores has no finite median in any of its {table.shape[0]} settings, "
             "so none is best; widen the grid"
         )
-    return int(np.argmin(medians))
+    index = int(np.argmin(medians))
+    return BestSetting(index, at_grid_edge(index, len(medians)))
 
 
 def at_grid_edge(index: int, n_settings: int) -> bool:
     """Whether a chosen setting is the first or last of its grid, so that a better may lie outside.
 
     Args:
-        index: The chosen setting, as `best_on_grid` returns it.
+        index: The chosen setting; `best_on_grid` says this of its choice.
         n_settings: How many settings the grid has.
 
     Returns:

@@ -7,7 +7,7 @@ vmap; what the trace alone decides (times, versions, delays, costs) is known on 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from asyncjax.traces.summary import busy_time
 from asyncjax.traces.synchronous import Rounds, trace_of_rounds
 
 Array = jax.Array | np.ndarray
+Model = TypeVar("Model", bound=Any)
+Rows = TypeVar("Rows", bound=Any)
 FACTOR = 1e3  # a loss that is larger than its first record by this factor has diverged
 SMALLEST = 1e-3  # a first loss nearer to 0 counts as so large
 
@@ -94,12 +96,12 @@ class Source:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(Generic[Model, Rows]):
     """Outcome of a simulation."""
 
-    params: Any  # the final model
+    params: Model  # the final model
     opt_state: Any  # the final optimizer state
-    records: Any  # the curve: `Records`, or `PolicyRecords` where `run_policy` made the run
+    records: Rows  # the curve: `Records`, or `PolicyRecords` where `run_policy` made the run
     source: Source = field(metadata={"static": True})  # traces and costs; use the properties
     # the final state of the example order, where `run_epochs` made the run, or `replay` with an
     # order that learns; else None
@@ -190,7 +192,7 @@ class Run:
 
         Columns are the fields of the records and the metrics of one number each. Of several runs
         the rows of one follow those of another, and the columns `run` and `setting` say which
-        (`run`, where there is one axis more). Needs the extra `study`, which brings pandas.
+        (`run`, where there is one axis more). Needs the extra `study`, which installs pandas.
         """
         pandas = extra("pandas", "study")
         shape, columns = np.shape(self.records.loss), self.records._asdict() | self.records.metrics

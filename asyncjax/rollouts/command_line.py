@@ -1,9 +1,10 @@
 """`python -m asyncjax.rollouts`: what an admission rule of rollouts costs, from lengths in a file.
 
-    python -m asyncjax.rollouts --lengths lengths.csv --slots 128 --batch 32 --rule areal --eta 4
+    asyncjax rollouts lengths.csv --slots 128 --batch 32 --rule areal --eta 2,4,8
 
-prints a table of the rule beside the others and writes a report. Lengths are one column of numbers,
-or the column of a CSV file that `--column` names; nothing of JAX need be known.
+prints a table of the rule beside the others, one row per rule and eta, and writes a report. Lengths
+are one column of numbers, or the column of a CSV file that `--column` names; nothing of JAX need be
+known.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ RULES: dict[str, Callable[[float, int], admission.Rule]] = {
     "discard": lambda eta, batch: admission.discard(int(eta)),
     "ready-first": lambda eta, batch: admission.ready_first(),
 }
+_WITHOUT_ETA = ("synchronous", "one-step-off", "ready-first")
 PROGRAM = "python -m asyncjax.rollouts"
 _FILES = ("lengths", "report")  # settings of which a report shows the name, not the folders
 _OPTIONS = {"generator_slots": "slots", "n_steps": "steps", "max_age": "eta"}
 _NAMES = ["output_length", "length", "lengths", "tokens", "output_tokens", "response_length"]
 _HEADINGS = ["steps per 1,000", "generators idle", "trainer idle", "age, mean", "99 %", "longest"]
-_HEADINGS += ["thrown away", "longest tenth heard"]
+_HEADINGS += ["thrown away", "longest tenth trained"]
 
 
 def _share(value: float) -> str:
@@ -112,17 +114,37 @@ def compare(lengths: np.ndarray, settings: argparse.Namespace) -> dict[str, Outc
     sizes = {"batch": settings.batch, "n_steps": settings.steps}
     outcomes: dict[str, Outcome] = {}
     for name in names[: 1 if settings.alone else None]:
-        rule, key = RULES[name](settings.eta, settings.batch), jax.random.key(settings.seed)
-        try:
-            rolled = trace(lengths, engine, rule, **sizes, key=key)
-            outcomes[name] = rolled, summarize(rolled)
-        except StalledError as error:
-            outcomes[name] = str(error)
+        for label, eta in rows_of(name, settings.eta).items():
+            rule, key = RULES[name](eta, settings.batch), jax.random.key(settings.seed)
+            try:
+                rolled = trace(lengths, engine, rule, **sizes, key=key)
+                outcomes[label] = rolled, summarize(rolled)
+            except StalledError as error:
+                outcomes[label] = str(error)
     return outcomes
 
 
+def rows_of(name: str, etas: Sequence[float]) -> dict[str, float]:
+    """The rows of a rule in the table, each with its eta.
+
+    Example:
+        >>> rows_of("areal", [2.0, 4.0]), rows_of("areal", [4.0])
+        ({'areal 2': 2.0, 'areal 4': 4.0}, {'areal': 4.0})
+        >>> rows_of("synchronous", [2.0, 4.0])
+        {'synchronous': 2.0}
+    """
+    if len(etas) == 1 or name in _WITHOUT_ETA:
+        return {name: etas[0]}
+    return {f"{name} {eta:g}": eta for eta in etas}
+
+
+def _etas(text: str) -> list[float]:
+    """The numbers of `--eta`, each once."""
+    return list(dict.fromkeys(map(float, text.split(","))))
+
+
 def table_of(outcomes: dict[str, Outcome]) -> results.Table:
-    """One row per rule."""
+    """One row per rule and eta."""
     columns, rows = (results.Column("rule", right=False), *map(results.Column, _HEADINGS)), []
     for name, outcome in outcomes.items():
         row: list[Any] = ["cannot go on", *[None] * (len(_HEADINGS) - 1)]
@@ -164,13 +186,16 @@ def in_words(name: str, outcomes: dict[str, Outcome]) -> str:
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = options(program, "What an admission rule of rollouts costs.")
     add = parser.add_argument
-    add("--lengths", required=True, help="file of sample lengths, tokens")
+    about = "file of sample lengths, tokens"
+    add("lengths", nargs="?", default=argparse.SUPPRESS, metavar="FILE", help=about)
+    add("--lengths", metavar="FILE", help="the same, by name")
     add("--column", help="heading of the column that holds them")
     add("--slots", type=int, default=128, help="samples made at once")
     add("--batch", type=int, default=32, help="samples of a step of the trainer")
     add("--steps", type=int, default=400, help="steps of the trainer")
     add("--rule", choices=RULES, default="areal", help="the rule that is asked for")
-    add("--eta", type=float, default=4.0, help="batches ahead, or the largest age")
+    ages = "batches ahead, or the largest age; several, such as 2,4,8, make a row each"
+    add("--eta", type=_etas, default=[4.0], help=ages)
     add("--alone", action="store_true", help="only this rule, not all")
     mean = "of a step; default: as long as the slots need on average for a batch"
     add("--training-time", type=float, help=mean)
@@ -190,6 +215,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 
 
 def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
+    if settings.lengths is None:
+        raise ValueError("FILE must be given: lengths of samples, such as lengths.csv")
     lengths = read_lengths(settings.lengths, settings.column)
     if settings.report:
         file_path("report", settings.report)
@@ -197,12 +224,14 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
         mean = float(lengths.mean()) * settings.token_time
         settings.training_time = mean * settings.batch / max(settings.slots, 1)
     outcomes = compare(lengths, settings)
-    words, table = in_words(settings.rule, outcomes), table_of(outcomes)
+    asked = list(rows_of(settings.rule, settings.eta))
+    words = "\n\n".join(in_words(name, outcomes) for name in asked)
+    table = table_of(outcomes)
     print(words + "\n\n" + results.as_text(table))
     if settings.report:
         command = retyped(program, given, (settings.lengths, settings.report))
         title = "Rollouts: " + settings.rule
-        missing, figures = _figures(settings.rule, outcomes)
+        missing, figures = _figures(asked[0], outcomes)
         sections = [
             report.Section("All rules on these lengths", _HOW_TO_READ, figures, (table,)),
             _simulated(settings, lengths),
@@ -210,7 +239,7 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
         ]
         report.write(settings.report, report.render(title, missing, sections, verdict=words))
         print(plain(f"\nreport: {settings.report}", lines=True))
-    return 1 if isinstance(outcomes[settings.rule], str) else 0
+    return 1 if any(isinstance(outcomes[name], str) for name in asked) else 0
 
 
 def _in_options(sentence: str) -> str:
@@ -244,6 +273,7 @@ def _figures(name: str, outcomes: dict[str, Outcome]) -> tuple[str, list[report.
 
 def _simulated(settings: argparse.Namespace, lengths: np.ndarray) -> report.Section:
     shown = vars(settings) | {name: Path(getattr(settings, name)).name for name in _FILES}
+    shown["eta"] = ", ".join(f"{eta:g}" for eta in settings.eta)
     given = ", ".join(f"{name} {value}" for name, value in shown.items() if value != "")
     text = (
         f"{len(lengths):,} lengths, drawn with replacement: mean {lengths.mean():.4g}, median"
@@ -258,7 +288,7 @@ _CAPTIONS = (
     "The first steps: one row per slot, one bar per sample, coloured by its age at training.",
 )
 _HOW_TO_READ = """Every rule faces the same samples, slots and trainer. Age: versions of the trainer
-since the weights that began a sample. Longest tenth heard: how often the longest tenth of the
+since the weights that began a sample. Longest tenth trained: how often the longest tenth of the
 samples is trained, over how often it occurs; 1 is fair."""
 _LIMITS = """Not simulated: slots that slow each other down, prefills, failures, lengths that change
 with the policy, rewards that take time."""

@@ -1,4 +1,4 @@
-r"""A rollout problem: a policy makes a sample of a prompt token by token, and the sample is judged.
+r"""A rollout problem: a policy makes a sample of a prompt token by token, and the sample is scored.
 
 In symbols: prompts :math:`q \sim D`, a policy :math:`\pi_x`, a reward r, and
 

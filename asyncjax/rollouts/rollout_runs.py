@@ -40,7 +40,7 @@ from asyncjax.simulation.engine import Metrics, first_state, judge
 from asyncjax.simulation.loop import Loop, Progress, run
 from asyncjax.simulation.plan import allocate, recorded_versions
 from asyncjax.simulation.rows import blank, read, when, write
-from asyncjax.traces.progress import Pace
+from asyncjax.traces.progress import Pace, teller
 
 _CHUNK_COST = 4  # of a chunk, in lanes
 _ROUNDING = 1e-6  # tokens; a boundary that is whole up to rounding is whole
@@ -89,9 +89,9 @@ def replay(
     record_every: int | None = None,
     opt_state: Any = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Any, RolloutRecords]:
     """Replays a trace of rollouts: each sample is drawn by the versions that the trace says.
 
     Samples that no step trains are not drawn. The trace decides when, the policy decides what:
@@ -163,8 +163,8 @@ def train(
     record_every: int | None = None,
     opt_state: Any = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> tuple[Run, RolloutTrace]:
+    progress: Callable[[Progress], None] | bool | None = None,
+) -> tuple[Run[Any, RolloutRecords], RolloutTrace]:
     """Trains a policy on samples that take as long as they are, and makes the trace of it.
 
     What `rollouts.trace` does with lengths that are given, this does with those that the policy
@@ -212,7 +212,7 @@ def train(
             "checkpoint of the execution must be None: a run that makes its trace keeps none"
         )
     key, recorded = one_key("key", key), _recorded(n_steps, record_every)
-    pace = Pace(execution.progress or (lambda _: None), n_steps)
+    pace = Pace(teller(execution.progress) or (lambda _: None), n_steps)
     sizes = np.int32(engine.group), width or batch, len(recorded), _rows_of(recorded, n_steps)
     state = _begun(problem, learner, opt_state, len(recorded))
     trainer = _Trainer(problem, learner, key, *sizes, pace, state)
@@ -416,7 +416,7 @@ def _advanced(
     step: Step,
     rows: Any,
 ) -> State:
-    """The next version, judged if it is one that is recorded."""
+    """The next version, evaluated if it is one that is recorded."""
     params, opt_state, notes = state
     server, figures = improve(problem, learner, (params, opt_state), key, step, rows)
 
@@ -500,7 +500,7 @@ def _trained(extras: bool, learner: Learner, n_records: int, *given: Any) -> Sta
 
 def _run_of(
     trace: RolloutTrace, recorded: np.ndarray, params: Any, opt_state: Any, notes: Note
-) -> Run:
+) -> Run[Any, RolloutRecords]:
     """The run of a trace, recorded at these versions int64[R]."""
     ends, ages = trace.step_end[recorded - 1], trace.age.reshape(trace.members.shape)[recorded - 1]
     used = recorded * trace.members.shape[1]

@@ -36,7 +36,7 @@ from asyncjax.rollouts.rollout_problem import (
 
 Answer = tuple[jax.Array, jax.Array]  # int32[A], of which so many are asked: int32[]
 Task = Callable[[jax.Array, jax.Array, int], Answer]  # of symbols, how many, and m
-_JUDGE = 2**31 - 1  # seed of the samples by which every policy is judged
+_JUDGE = 2**31 - 1  # seed of the samples by which every policy is evaluated
 
 
 class BanditData(NamedTuple):
@@ -347,26 +347,26 @@ class TokenTask:
         return reward - self.length_cost * jnp.asarray(length) / self.max_length
 
     def judged(self, prompts: Prompt, params: PyTree) -> Draft:
-        """A sample of each of the judged prompts [n_judged], always with the same randomness."""
+        """A sample of each of the evaluated prompts [n_judged], always with the same randomness."""
         keys = jax.random.split(jax.random.key(_JUDGE), prompts.size.shape[0])
         empty = empty_draft(self.max_length, params)
         draw = jax.vmap(self.extend, (None, None, 0, None, None, None, 0))
         return draw((), params, prompts, empty, 0, self.max_length, keys)
 
     def objective(self, prompts: Prompt, params: PyTree) -> jax.Array:
-        """Minus the mean reward of the judged samples, at least -1."""
+        """Minus the mean reward of the evaluated samples, at least -1."""
         drafts = self.judged(prompts, params)
         reward = jax.vmap(self.reward, (None, 0, 0, 0))
         return -jnp.mean(reward((), prompts, drafts.tokens, drafts.length))
 
     def solved(self, prompts: Prompt, params: PyTree) -> jax.Array:
-        """The share of the judged samples that are the right answer."""
+        """The share of the evaluated samples that are the right answer."""
         drafts = self.judged(prompts, params)
         right, written, asked = jax.vmap(self.marks)(prompts, drafts.tokens, drafts.length)
         return jnp.mean((right == written) & (right == asked), dtype=wide_type(params))
 
     def mean_length(self, prompts: Prompt, params: PyTree) -> jax.Array:
-        """The mean length of the judged samples, 1..T, fillers and end tokens included."""
+        """The mean length of the evaluated samples, 1..T, fillers and end tokens included."""
         return jnp.mean(self.judged(prompts, params).length, dtype=wide_type(params))
 
 
@@ -401,7 +401,7 @@ def token_task(
             hashable function `(symbols, count, n_symbols) -> (answer, length)` of int32[P], of
             which the first `count` are the prompt; the answer is int32[A], of which the first
             `length` are asked, each in 0..n_symbols-1.
-        key: A typed key for the initial policy and for the judged prompts.
+        key: A typed key for the initial policy and for the evaluated prompts.
         n_symbols: m, the different symbols, at least 2.
         shortest: Symbols of the shortest prompt, at least 1.
         longest: P, symbols of the longest; each number between is as likely.
@@ -413,12 +413,12 @@ def token_task(
         width: Of the transformer, a multiple of `heads`.
         depth: Its blocks.
         heads: Of its attention.
-        n_judged: The fixed prompts by which a policy is judged, one sample each, always with the
+        n_judged: The fixed prompts by which a policy is evaluated, one sample each, always with the
             same keys.
 
     Returns:
         The problem. Its tokens are 0..m-1, m for the end, m + 1 for the filler. Its objective is
-        minus the mean reward of the judged samples, an estimate that is the same for the same
+        minus the mean reward of the evaluated samples, an estimate that is the same for the same
         policy; its metrics are `solved`, the share of them that are right, and `length`, their mean
         length. None of the three has a useful derivative.
 

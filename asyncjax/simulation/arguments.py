@@ -24,6 +24,7 @@ from asyncjax.simulation.update import Arrival, Extras, Update
 from asyncjax.steps.transformation import worker_tables
 from asyncjax.traces import EventTrace, Progress
 from asyncjax.traces.event_trace import worker_count
+from asyncjax.traces.progress import teller
 
 # Of an execution, beside progress and checkpoint.
 FIELDS = ("mesh", "specs", "memory_limit", "on_record")
@@ -54,14 +55,15 @@ class Execution:
             included, and by all arrays that this is given: anything else is refused. (What a host
             callback of a gradient does is not seen.) Costs the lowering of the programs, 0.1 to 0.3
             s where they were compiled before, and no compilation. Needs concrete arguments.
-        progress: Called on the host a few times a second with how far the run is; needs concrete
-            arguments. Neither this nor a checkpoint chooses how a run is computed.
+        progress: True shows on standard error how far the run is, and about how long it will take.
+            Or a function that is called on the host a few times a second with a `traces.Progress`.
+            Needs concrete arguments. Neither this nor a checkpoint chooses how a run is computed.
         on_record: Called on the host with each row of the records of the run, once and in order,
             within about a quarter of a second: to plot or log a run while it goes. A row is the
             named tuple that `run.records` is (`Records`, `PolicyRecords`), with a number of Python
             in the place of each column: `row.version`, `row.time`, `row.loss`, `row.metrics[name]`.
             It never chooses how a run is computed, and what is returned is the same to the bit.
-            Models of a replay are judged for this one by one, and once more at the end, all
+            Models of a replay are evaluated for this one by one, and once more at the end, all
             together, so a loss in a row is that of the records up to rounding. A run that goes on
             from its checkpoint tells the rows after that place, so those between the checkpoint
             and the end of the first process come twice. An error that it raises ends the run.
@@ -86,12 +88,13 @@ class Execution:
     specs: Any = None
     memory_limit: float | None = None
     checkpoint: str | os.PathLike[str] | None = None
-    progress: Callable[[Progress], None] | None = None
+    progress: Callable[[Progress], None] | bool | None = None
     on_record: Callable[[Any], None] | None = None
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
             file_path("checkpoint", self.checkpoint)
+        teller(self.progress)  # refuses what is none
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, float) and limit == math.inf):
             whole("memory_limit", limit)
@@ -99,7 +102,7 @@ class Execution:
     @property
     def is_at_once(self) -> bool:
         """Whether nothing is to be done before the end of the run."""
-        return self.progress is None and self.checkpoint is None and self.on_record is None
+        return not self.progress and self.checkpoint is None and self.on_record is None
 
 
 def execution_of(

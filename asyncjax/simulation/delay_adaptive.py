@@ -40,8 +40,9 @@ import optax
 
 from asyncjax.checks import one_key, real, whole
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
-from asyncjax.results.run import Run, Source
+from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
     check_workers,
@@ -113,7 +114,7 @@ def _first_gradients(problem: Problem, count: int, key: jax.Array) -> Any:
 
 @explicit
 def replay_piag(
-    problem: Problem,
+    problem: Problem[Model],
     trace: EventTrace | ReplayPlan,
     rule: optax.GradientTransformation,
     *,
@@ -124,9 +125,9 @@ def replay_piag(
     waves: bool | None = None,
     width: int | None = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Replays a trace as proximal incremental aggregated gradient.
 
     The table has a row for each worker of the trace, and the step of an update depends on the age
@@ -204,7 +205,7 @@ def replay_piag(
 
 @explicit
 def replay_block_descent(
-    problem: Problem,
+    problem: Problem[Model],
     trace: EventTrace | ReplayPlan,
     rule: optax.GradientTransformation,
     *,
@@ -215,9 +216,9 @@ def replay_block_descent(
     key: jax.Array | None = None,
     waves: bool | None = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Replays a trace as asynchronous block-coordinate descent.
 
     The block of a write is drawn from the key of its job, independently of the trace. With p busy

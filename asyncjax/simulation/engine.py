@@ -93,7 +93,7 @@ class ReplayState(NamedTuple):
     # Q + 1 rows: unfinished directions, the last is scratch; one event at a time the sum so far, or
     # the rows of a blend or of an aggregator
     directions: Any
-    recorded: Any  # R + 1 rows: models to be judged; the last row is scratch
+    recorded: Any  # R + 1 rows: models to be evaluated; the last row is scratch
     losses: jax.Array  # float, of each gradient's job, in the form of the program's columns
     runs: ServiceIntervals | None  # [rows, K], when each row serves; None: each is one update's
     workers: Any  # n + 1 rows, what the workers keep; the last row is scratch
@@ -412,7 +412,7 @@ class Replay:
         return rows, runs, jax.tree.map(lambda leaf: blend(leaf, runs, e.update), rows)
 
     def finalize(self, problem: Problem, given: ReplayInputs, state: ReplayState) -> ReplayResult:
-        """Judges the recorded models."""
+        """Evaluates the recorded models."""
         program = given.program
         behind = (program.record_lanes, program.record_weights)
         measured = measure(problem, *behind, state.recorded, state.losses)
@@ -427,7 +427,7 @@ class Replay:
     def row(
         self, problem: Problem, given: ReplayInputs, state: ReplayState, number: Any
     ) -> Metrics:
-        """Judges one recorded model, of a program of one plan."""
+        """Evaluates one recorded model, of a program of one plan."""
         behind = (given.program.record_lanes, given.program.record_weights)
         return read(measure(problem, *behind, state.recorded, state.losses, number), 0)
 
@@ -606,7 +606,7 @@ def _put(rows: Any, e: ByGradient, index: Any, new: Any) -> Any:
     return jax.tree.map(put, rows, new)
 
 
-# How models are judged.
+# How models are evaluated.
 
 
 def measure(
@@ -617,7 +617,7 @@ def measure(
     losses: jax.Array,
     number: Any = None,
 ) -> Metrics:
-    """Judges recorded models, one after the other; with a `number` that record alone.
+    """Evaluates recorded models, one after the other; with a `number` that record alone.
 
     `recorded` has R + 1 rows; `record_lanes` int32[R, B]; `record_weights` float[R, B]; `losses`
     float[...]. With one row of lanes and weights more, [1 + R, B], version 0 is judged too, before
@@ -651,7 +651,7 @@ def measure(
 
 
 def judge(problem: Problem, params: Any, loss: jax.Array) -> Metrics:
-    """Judges one model; `loss` stands in where there is no objective."""
+    """Evaluates one model; `loss` stands in where there is no objective."""
     objective = problem.objective
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
     return Metrics(

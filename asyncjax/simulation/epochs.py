@@ -53,6 +53,7 @@ from asyncjax.orders.projected import (
     squared_norm,
 )
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import has_losses, job_loss
 from asyncjax.results.run import Costs, Records, Run, Source
@@ -73,7 +74,7 @@ from asyncjax.simulation.update import Extras, Update, job_key, server_step
 
 @explicit
 def run_epochs(
-    problem: Problem,
+    problem: Problem[Model],
     order: Order | ProjectedOrder,
     update: Update | optax.GradientTransformation,
     *,
@@ -84,9 +85,9 @@ def run_epochs(
     key: jax.Array | None = None,
     prefix_norms: bool = False,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Trains for whole epochs, the examples of each worker in a given order.
 
     x_{t+1} = x_t + optimizer(mean over workers of grad f_j(x_t; unit o[j, t])); every unit once an

@@ -33,6 +33,7 @@ from asyncjax.simulation.hosts import Peers, peers_of
 from asyncjax.simulation.placement import cut, fitted
 from asyncjax.simulation.plan import ReplayPlan
 from asyncjax.traces import Progress
+from asyncjax.traces.progress import teller
 
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
 
@@ -92,7 +93,7 @@ class Placed:
 def run(
     loop: Loop,
     problem: Problem,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     rows: RowTeller | None = None,
 ) -> Any:
@@ -102,7 +103,8 @@ def run(
         static, given = _static(loop.placed.kind), loop.placed.given
         problem = loop.placed.problem(one)
     peers = peers_of(None if loop.placed is None else given)
-    is_at_once = progress is None and checkpoint is None and rows is None
+    watch = teller(progress)
+    is_at_once = watch is None and checkpoint is None and rows is None
     with peers.joined():
         one = peers.gathered(one)  # data may lie on devices of all processes
         mark = _mark(loop, one) if peers.several or checkpoint is not None else None
@@ -136,8 +138,8 @@ def run(
             seconds, turn = time.monotonic() - began, last
             length = max(1, int(length * min(4.0, _PIECE_SECONDS / max(seconds, 1e-9))))
             tell()
-            if progress is not None:
-                progress(loop.progress(turn, state))
+            if watch is not None:
+                watch(loop.progress(turn, state))
             if kept is not None and turn < loop.n_turns:
                 is_due = time.monotonic() - saved > _CHECKPOINT_SECONDS
                 if peers.told(f"due {turn}", is_due):

@@ -23,7 +23,7 @@ class Memory(NamedTuple):
 
     versions: int  # models still to be read
     directions: int  # unfinished directions, or gradients that wait for an update
-    recorded: int  # models to be judged at the end
+    recorded: int  # models to be evaluated at the end
     lanes: int  # models, gradients and workers' states of one wave, or event
     workers: int = 0  # states that the workers keep from job to job
 

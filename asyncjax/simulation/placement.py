@@ -14,7 +14,7 @@ Of a replay in waves (`Shards`)
     records
     lanes of a wave            each device has its part of the lanes, and of the model what it needs
     gradients                  gathered from the lanes once a wave, each device its part of them
-    a recorded model           judged by all devices alike, lying as the model of a lane does
+    a recorded model           evaluated by all devices alike, lying as the model of a lane does
 
 Lanes go over the axes that no spec names: beside them a model stays split, and the compiler moves
 activations (tensor parallel). If specs name all axes, lanes go over all of them too, and the models
@@ -234,7 +234,7 @@ class LaneMetric:
 
     Were it left split where all axes are named, the compiler would exchange activations for every
     parameter: for a transformer of two blocks that of a TPU had not found out how after 5 minutes,
-    and held 5 GB. So in that case every device judges the whole model.
+    and held 5 GB. So in that case every device evaluates the whole model.
     """
 
     shards: Shards

@@ -9,7 +9,7 @@
 All workers begin an update together. k and the load are traced: all policies of one kind are one
 program. Rows are drawn without replacement, afresh in every update: row r that worker i draws in
 update j is a function of (key, i, j, r), so a larger load only adds rows. No worker's own gradient
-is formed where the problem has a loss a row.
+is formed where the problem has a loss for every row.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from asyncjax.checks import one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.problems import Problem
 from asyncjax.problems.batches import WithoutReplacement
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import check_whole_shards, has_losses, row_loss
 from asyncjax.results.run import PolicyRecords, Run, Source
@@ -53,7 +54,7 @@ _DRAWN_AT_ONCE = 800
 
 @explicit
 def run_policy(
-    problem: Problem,
+    problem: Problem[Model],
     times: Response | Clock,
     policy: Policy | Synchronous,
     update: Update | optax.GradientTransformation,
@@ -62,9 +63,9 @@ def run_policy(
     record_every: int = 1,
     key: jax.Array,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, PolicyRecords]:
     """Trains with the k fastest of n workers, each computing `load` samples: a policy decides both.
 
     x_{j+1} = x_j + optimizer((1/k) sum over the k fastest of the mean gradient of `load` rows of

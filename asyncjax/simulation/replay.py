@@ -20,6 +20,7 @@ import optax
 
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
@@ -46,7 +47,7 @@ from asyncjax.traces.summary import figures
 
 @explicit
 def replay(
-    problem: Problem,
+    problem: Problem[Model],
     trace: EventTrace | ReplayPlan,
     update: Update | optax.GradientTransformation,
     *,
@@ -57,9 +58,9 @@ def replay(
     width: int | None = None,
     opt_state: Any = None,
     execution: Execution | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Replays a trace.
 
     The optimizer is handed `delay` (of the update: the largest of its gradients), `worker`, `job`
@@ -88,7 +89,7 @@ def replay(
         record_every: Record every so many versions, and the last. None: version 0, the start
             (where the problem has an objective), and at most 25 further, evenly, the last among
             them. A record after an update holds a model until the end of the run, where all are
-            judged, one after the other.
+            evaluated, one after the other.
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None:
             `jax.random.key(0)`.
         waves: True: in waves. False: one event at a time, the same result up to rounding. None: the

@@ -28,6 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.checks import within
 from asyncjax.problems import Problem
+from asyncjax.problems.problem import Model
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import (
@@ -70,7 +71,7 @@ _AXES = ("seeds", "steps")
 
 @explicit
 def sweep(
-    problem: Problem,
+    problem: Problem[Model],
     traces: EventTrace | Sequence[EventTrace],
     update: Callable[[Any], Update | optax.GradientTransformation],
     step_sizes: Any,
@@ -82,9 +83,9 @@ def sweep(
     together: bool | None = None,
     execution: Execution | None = None,
     mesh: Mesh | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Run:
+) -> Run[Model, Records]:
     """Replays every seed with every step size, in one compiled call.
 
     Args:
@@ -345,7 +346,7 @@ class Sweep:
         return self._over(one, problem, given, state, moves=True)
 
     def finalize(self, problem: Problem, given: SweepInputs, state: Any) -> ReplayResult:
-        """Judges the recorded models."""
+        """Evaluates the recorded models."""
         return self._over(self._measured(problem), problem, given, state)
 
     def at_once(self, problem: Problem, given: SweepInputs, first: Any) -> ReplayResult:
@@ -362,7 +363,7 @@ class Sweep:
         return self._over(one, problem, given)
 
     def _measured(self, problem: Problem) -> Callable[..., ReplayResult]:
-        """What judges one run; its params are the caller's tree."""
+        """What evaluates one run; its params are the caller's tree."""
         restored = flattened(problem, Update(optax.identity()), self._small)[2]
 
         def one(kind: Replay, flat: Problem, own: ReplayInputs, done: Any) -> ReplayResult:

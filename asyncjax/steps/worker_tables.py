@@ -11,7 +11,7 @@ al. 2022, arXiv 2202.08550). A step made from a table is as old as its oldest ro
 old as the gradient that has just arrived. A chain cannot change an extra for the transformations
 behind it, so `oldest_delay` is a wrapper.
 
-What a buffer holds comes from the fast; in CA2FL h_bar speaks for all. Worker i delivers at rate
+What a buffer holds comes from the fast; in CA2FL h_bar stands for all. Worker i delivers at rate
 1 / t_i, so with steps in proportion to t_i a small constant step solves min (1/n) sum_i f_i instead
 of the speed-weighted problem.
 """

@@ -49,9 +49,10 @@ _ABOUT = """How good is my rule? Ranks methods of one's own beside the built-in 
 
 FILE is a Python file that holds METHODS = {"name": study.Method(...)}; settings["step"] is tuned
 for all of them. The scenes are small problems with eight workers who are uneven in five ways, rows
-dealt at random or not, low and high noise, free and dear links. Every method is tuned in every
-scene, and shown on instances that tuning never saw. A file that holds SCENES = {"name": function of
-seeds} and MEASURE = study.time_to(...) too compares its methods there, among themselves."""
+dealt at random or not, low and high noise, free and expensive ("dear") links. Every method is tuned
+in every scene, and shown on instances that tuning never saw. A file that holds SCENES = {"name":
+function of seeds} and MEASURE = study.time_to(...) too compares its methods there, among
+themselves."""
 _READ = """Lower is better: compared are times to a target. A scene is a small problem with its
 workers; every method is tuned in every scene, and shown on two sets of instances that tuning never
 saw, A and B."""

@@ -11,6 +11,7 @@ row; a study that was stopped goes on where it was.
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,7 +28,7 @@ from asyncjax.study.protocol import LIMITS, SET_A, SET_B, SET_C, TUNING, Seeds
 from asyncjax.study.result import HEAD, TIMES, Result
 from asyncjax.study.scene import Measure, Method, Scene
 from asyncjax.study.search import Knob, Settings, Tuned
-from asyncjax.terminal import Left, bar
+from asyncjax.terminal import Left, display
 
 SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
 PRICE = 1.5  # the horizon of methods that are not tuned, in horizons of those that are
@@ -90,7 +91,7 @@ def compare(
     measure: Measure | Mapping[str, Measure] | None = None,
     path: Any = None,
     engine: Engine | None = None,
-    progress: Callable[[Left], None] | None = None,
+    progress: Callable[[Left], None] | bool | None = None,
     sets: Sequence[str] = ("A", "B"),
     rounds: tuple[int, int] | None = None,
     seed: int = 0,
@@ -116,7 +117,8 @@ def compare(
             of studies may share it. None: nothing is kept.
         engine: Where cells are computed, such as `live.processes(2)`; None: here. Workers that are
             other processes import scenes and methods by file or module.
-        progress: Called with what is done and left; None: a bar where standard error is a terminal.
+        progress: True shows on standard error what is done and left; None: if it is a terminal. Or
+            a function that is called with a `Left`.
         sets: Which instances are reported: "A", "B", "C".
         rounds: Least and most rounds of tuning; None: at least as many as `trials` makes, at most
             five more.
@@ -175,7 +177,7 @@ def compare(
     goals = [Goal(unit, place) for place in range(len(study.measures)) for unit in units]
     before = 0
     with ExitStack() as stack:
-        told = progress or stack.enter_context(bar())
+        told = progress if callable(progress) else _display(progress)
         if engine is not None:
             _check_travel(study, stack.enter_context(engine))
 
@@ -196,6 +198,17 @@ def compare(
         ]
         compute([row.cell for row in reported], "sets", 0)
     return _result(study, tuned, reported, has_names=isinstance(measure, Mapping))
+
+
+def _display(progress: bool | None) -> Callable[[Left], None]:
+    """Shows what is left, asked to or on a terminal."""
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        return lambda left: None
+    show = display()
+    return lambda left: show(
+        f"{left.text}: {left.done:,} of {left.done + left.left:,} cells",
+        left.done / max(left.done + left.left, 1),
+    )
 
 
 def objective(

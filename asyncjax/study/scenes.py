@@ -1,4 +1,4 @@
-"""The scenes of the matrix: who is slow, who holds what, how loud the noise is, how dear a link is.
+"""The scenes of the matrix: who is slow, who holds what, how loud the noise is, what a link costs.
 
     uneven   how the workers' times differ
     skew     rows dealt at random, or one of two classes held by the slow workers alone

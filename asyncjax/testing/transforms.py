@@ -63,8 +63,8 @@ def check_transform(
     Args:
         transform: The transformation.
         extras: The extras it needs: a mapping such as `{"delay": 1}`, or a function of (params,
-            step) for extras that change or that look like the parameters; `example_extras` is one
-            that gives all that the loops of this library give.
+            step) for extras that change or that look like the parameters. Required ones that it
+            does not give are those of `example_extras`, where that has them.
         params: Tree of parameters; by default a vector and a scalar in float32.
         required: Names of the extras that `update` cannot do without; None: the keyword-only
             arguments without default of its signature (chains of optax have none: name them).
@@ -78,17 +78,19 @@ def check_transform(
 
     Example:
         >>> from asyncjax.steps import delay_adaptive_sgd
-        >>> from asyncjax.testing import example_extras
-        >>> check_transform(delay_adaptive_sgd(0.9), extras=example_extras, required=["delay"])
+        >>> check_transform(delay_adaptive_sgd(0.9), required=["delay"])
     """
     if params is None:
         params = {"bias": jnp.float32(0.5), "weight": jnp.array([-1.0, 2.0, 0.25], jnp.float32)}
 
+    names = required_extras(transform) if required is None else required
+
     def of_step(params: Any, step: Any) -> dict[str, Any]:
-        return dict(extras(params, step) if callable(extras) else extras)
+        given = dict(extras(params, step) if callable(extras) else extras)
+        known = example_extras(params, step) if set(names) - set(given) else {}
+        return {name: known[name] for name in names if name in known} | given
 
     _check_unknown_extra(transform, of_step(params, 0), params)
-    names = required_extras(transform) if required is None else required
     _check_required_extras(transform, names, of_step(params, 0), params)
     inner = optax.with_extra_args_support(transform)
     _check_state(inner, of_step, params)

@@ -27,6 +27,8 @@ rule is listed in `registry`.
 | `Collection`, `Dispatch` | what a rule of one's own is made of |
 """
 
+from asyncjax.clocks.log_reader.log import Log
+from asyncjax.clocks.reading import read_log
 from asyncjax.traces.asynchronous import Rule, asynchronous, ata, mindflayer, ssp
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.collection_rules import (
@@ -53,10 +55,8 @@ from asyncjax.traces.dispatch import (
 )
 from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.gradient_tables import ringleader, table
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.logs import from_delays
 from asyncjax.traces.progress import Progress, lasting
-from asyncjax.traces.reading import read_log
 from asyncjax.traces.server import Service
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, summarize

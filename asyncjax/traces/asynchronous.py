@@ -120,7 +120,7 @@ class Rule:
         service: Service | None = None,
         interruptible: bool = True,
         key: jax.Array | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], None] | bool | None = None,
     ) -> EventTrace:
         """Makes the trace of a server that goes by this rule.
 
@@ -142,8 +142,8 @@ class Rule:
                 given up (`timeout`) and starts his next one at once. False: he goes on with it, in
                 vain, and starts the next one when it is done, as real workers do (see `live`).
             key: Typed key, needed where the clock or the dispatch rule is random.
-            progress: Called on the host a few times a second with how far the run is, about, and at
-                its end.
+            progress: True shows on standard error how far the run is. Or a function that is called
+                a few times a second with a `Progress`, about, and at the end.
 
         Returns:
             The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
@@ -164,7 +164,7 @@ class Rule:
             worker, without an update. One that is only slow goes on.
 
             A job may never return (`clocks.with_failures`, `clocks.available`). Without a timeout
-            its worker is then never heard again: dispatch rules but `to_deliverer` queue jobs for
+            its worker then never delivers again: dispatch rules but `to_deliverer` queue jobs for
             it until all open jobs lie there; `wait_for`, `table` before its first step, `malenia`,
             `ringleader` and a gate may wait for it for ever; `rennala`, `buffered` and `ringmaster`
             go on. With a timeout, `to_deliverer` asks the same worker again and the other rules ask
@@ -244,7 +244,7 @@ def asynchronous(
     service: Service | None = None,
     interruptible: bool = True,
     key: jax.Array | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
 ) -> EventTrace:
     """Makes the trace of an asynchronous server: `Rule(...).trace(clock, ...)` in one call.
 
@@ -262,7 +262,7 @@ def asynchronous(
         service: How long the server itself takes.
         interruptible: Whether a worker lets go of a job that is stopped or given up.
         key: Where the clock or the dispatch rule is random.
-        progress: Called with how far the run is.
+        progress: True shows how far the run is; or a function that is called with it.
 
     Returns:
         The trace, NumPy arrays on the host.

@@ -10,8 +10,8 @@ With v the server version and r the version read, d = v - r:
                                                                  be a function of v
     ringmaster_quantile(q)  as ringmaster, R following the delays seen so far
     malenia(S)   x <- x - mean over workers of (mean of this worker's fresh gradients),
-                    once all are heard often enough
-    every_bucket(B)  x <- x - mean of all gradients, once each of B groups of workers is heard
+                    once all have delivered often enough
+    every_bucket(B)  x <- x - mean of all gradients, once each of B groups of workers has one
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def ringmaster_quantile(quantile: float) -> Collection:
 def malenia(minimum: float) -> Collection:
     """Malenia: fresh gradients are averaged by worker, then over workers.
 
-    The step comes once every worker has been heard often enough: all counts c_i >= 1 and their
+    The step comes once every worker has delivered often enough: all counts c_i >= 1 and their
     harmonic mean n / sum(1/c_i) >= `minimum`. A gradient of worker i has weight 1/(n c_i).
 
     Args:

@@ -117,7 +117,7 @@ class EventTrace(NamedTuple):
     def to_frame(self) -> Any:
         """The arrivals as a pandas table, a row each, with their delay.
 
-        Needs the extra `study`, which brings pandas.
+        Needs the extra `study`, which installs pandas.
 
         Example:
             >>> from asyncjax import clocks, traces

@@ -26,8 +26,8 @@ from asyncjax.traces.event_trace import Reuse
 def table(*, max_age: float = math.inf) -> Collection:
     """The server keeps the last gradient of every worker, and steps along their mean.
 
-    It steps at every arrival, but not before every worker has been heard once; a gradient that its
-    own worker replaces before that is thrown away. All workers count the same however often they
+    It steps at every arrival, but not before every worker has delivered; a gradient that its own
+    worker replaces before that is thrown away. All workers count the same however often they
     deliver.
 
     With a `max_age` it forgets. At the update from version t to t + 1, with r_i the version that
@@ -52,7 +52,7 @@ def table(*, max_age: float = math.inf) -> Collection:
         public program by others; that age counts from the model handed out is derived from the
         abstract. Two deviations: an arrival that is itself too old makes no step here, where ACED
         would step along the others again; and here workers that are early go on at x_0 until the
-        last has been heard, where ACED begins with one round.
+        last has delivered, where ACED begins with one round.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -100,7 +100,7 @@ def table(*, max_age: float = math.inf) -> Collection:
 def ringleader(*, refresh: bool = False) -> Collection:
     """Ringleader: rounds of n steps, one a worker, each along the mean of the workers' means.
 
-    A round first collects, without a step, until every worker has been heard. Then the server steps
+    A round first collects, without a step, until every worker has delivered. Then the server steps
     n times: at once, and whenever a worker that has not stepped in this round delivers (its
     gradient joins the table first). Gradients of workers that have stepped already wait for the
     next round, whose table they begin. Nothing is thrown away, nobody idles, and no gradient is

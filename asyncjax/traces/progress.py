@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import real, whole, within
+from asyncjax.checks import real, shown, whole, within
+from asyncjax.terminal import display
 from asyncjax.traces.event_trace import EventTrace, StalledError, worker_count
 
 _SECONDS = 0.25
@@ -33,6 +34,27 @@ class Progress(NamedTuple):
     lost: int = 0  # times that a worker of a live run was lost so far
     returned: int = 0  # times that a lost worker was there again
     waited: int = 0  # times that a worker waited for a place, and this was said
+
+
+def teller(progress: Callable[[Progress], None] | bool | None) -> Callable[[Progress], None] | None:
+    """What is told how far a run is: a function, for True the display of `terminal`, or nothing."""
+    if progress is None or progress is False:
+        return None
+    if callable(progress):
+        return progress
+    if progress is not True:
+        raise TypeError(
+            "progress must be True, None or a function that takes a traces.Progress, got"
+            f" {shown(progress)}"
+        )
+    show = display()
+
+    def tell(now: Progress) -> None:
+        lost = f", {now.lost} lost and {now.returned} back" if now.lost else ""
+        text = f"{now.updates:,} of {now.n_updates:,} updates, time {now.time:.4g}{lost}"
+        show(text, now.updates / max(now.n_updates, 1))
+
+    return tell
 
 
 class Pace:
@@ -70,9 +92,10 @@ class Pace:
         self._tell(Progress(updates, self._n_updates, float(now), *events))
 
 
-def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
+def pace_of(progress: Callable[[Progress], None] | bool | None, n_updates: int) -> Pace | None:
     """The pace of a run, None where nobody wants to know."""
-    return None if progress is None else Pace(progress, n_updates)
+    tell = teller(progress)
+    return None if tell is None else Pace(tell, n_updates)
 
 
 def made_until(

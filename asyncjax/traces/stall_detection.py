@@ -104,7 +104,7 @@ class StallDetector:
         never = f"the rule '{self.name}' has not let the server update and never will:"
         if self.needs is not None and self.needs(gone):
             if not gone:
-                return f"{never} it says so of itself, whoever is heard"
+                return f"{never} it says so of itself, whoever delivers"
             alone = [worker for worker in sorted(gone) if self.needs({worker})]
             return f"{never} it waits for {self._reason(alone or sorted(gone), moment)}"
         if self.answers and gone and not moment.coming and not open_to:
@@ -136,7 +136,7 @@ class StallDetector:
         return None
 
     def _reason(self, workers: list[int], moment: Moment) -> str:
-        """Workers in words, and why the first of them is not heard."""
+        """Workers in words, and why the first of them does not deliver."""
         first = workers[0]
         if self.has_left(first, moment.now):
             why = "has no power any more"

@@ -91,7 +91,7 @@ trains: use simulation.run_policy
         n_updates: int | None = None,
         until: float | None = None,
         key: jax.Array | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], None] | bool | None = None,
     ) -> EventTrace:
         """Makes the trace.
 
@@ -100,8 +100,8 @@ trains: use simulation.run_policy
             n_updates: Number of rounds; each makes one update. Either this or `until`.
             until: Time up to which rounds end, time units, as in `Rule.trace`.
             key: Typed key, needed where the clock is random.
-            progress: Called on the host a few times a second with how far the run is, and at its
-                end.
+            progress: True shows on standard error how far the run is. Or a function that is called
+                a few times a second with a `Progress`, and at the end.
 
         Returns:
             The trace with E = k * n_updates arrivals, delay 0 throughout, and job = read_version =
@@ -157,7 +157,7 @@ def synchronous(
     until: float | None = None,
     load: float = 1.0,
     key: jax.Array | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
 ) -> EventTrace:
     """Makes the trace of synchronous rounds: `Synchronous(k, load).trace(clock, ...)` in one call.
 
@@ -168,7 +168,7 @@ def synchronous(
         until: Time up to which rounds end.
         load: As in `Synchronous`.
         key: Where the clock is random.
-        progress: Called with how far the run is.
+        progress: True shows how far the run is; or a function that is called with it.
 
     Returns:
         The trace, as `Synchronous.trace` makes it.

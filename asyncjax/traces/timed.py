@@ -6,8 +6,8 @@ With c the gradients collected since the last step, at the time u,
     adaptive_deadline(s)    steps at u + median + s MAD of how long the last jobs took, or, where
                             c < quorum then, as soon as c = quorum
 
-and both at once when c = most, everybody has been heard. x <- x - mean of the c gradients. Workers
-are answered with the step (`holds_back`) or at once; whoever is late is heard in a later step.
+and both at once when c = most, everybody has delivered. x <- x - mean of the c gradients. Workers
+are answered with the step (`holds_back`) or at once; whoever is late enters a later step.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def adaptive_deadline(
 
     Args:
         scale: s, at least 0. (For normal times 1.48 median deviations are one standard deviation.)
-        window: How many of T are remembered; None: four for every worker. Until each worker could
-            have been heard, as many as there are workers, the server waits for `most`.
+        window: How many of T are remembered; None: four for every worker. Until as many are
+            remembered as there are workers, the server waits for `most`.
         quorum: Gradients without which it does not step, at least 1; if fewer are there at the
             deadline, it steps with the one that makes the quorum.
         most: As in `grace_period`.

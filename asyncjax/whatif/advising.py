@@ -39,7 +39,7 @@ WORDS = {
     "lasting": ("the slow are slow for good", "who is slow changes from job to job"),
     "skew": ("the slow hold labels of their own", "all workers hold like data"),
     "noise": ("gradients are noisy", "gradients have little noise"),
-    "link": ("the link is dear", "the link is free"),
+    "link": ("the link is expensive", "the link is free"),
 }
 
 

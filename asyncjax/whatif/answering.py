@@ -16,8 +16,9 @@ import numpy as np
 
 from asyncjax import traces
 from asyncjax.checks import flag, one_key
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.storage import save_json, write_atomically
-from asyncjax.traces.log_reader.log import Log
+from asyncjax.terminal import display
 from asyncjax.whatif import page
 from asyncjax.whatif.advising import Advice, advise, known_of
 from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, untold
@@ -162,7 +163,7 @@ def answer(
     noisy: bool | None = None,
     dear_link: bool | None = None,
     key: jax.Array | None = None,
-    progress: Tell | None = None,
+    progress: Tell | bool | None = None,
     command: str | None = None,
 ) -> Answer:
     """Says which way of training would cope best with the workers of a log.
@@ -177,7 +178,8 @@ def answer(
         noisy: Whether noise of gradients limits training.
         dear_link: Whether sending takes as long as a job.
         key: Typed key of all that is drawn; None: a fixed one.
-        progress: Called with what is being done and the share of it that is done.
+        progress: True shows it on standard error. Or a function that is called with what is being
+            done and the share of it that is done.
         command: How the page says that it is made again; None: the call of this function.
 
     Returns:
@@ -196,7 +198,7 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     log = traces.read_log(path)
     rows_of(log)  # refuses one worker before anything is computed
     known = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
-    told = progress or untold
+    told = display() if progress is True else progress or untold
     told("describing the workers", 0.0)
     description = describe(log)
     if command is None:

@@ -20,15 +20,14 @@ import argparse
 import re
 import shlex
 import sys
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from asyncjax import checks, clocks, traces
-from asyncjax.terminal import answered, options, plain, retyped
-from asyncjax.traces.log_reader.log import Log
+from asyncjax.clocks.log_reader.log import Log
+from asyncjax.terminal import answered, display, options, plain, retyped
 from asyncjax.whatif.answering import answer
 from asyncjax.whatif.comparing import seconds_of
 from asyncjax.whatif.describing import barrier_of
@@ -107,7 +106,7 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
             print(f"asyncjax.whatif: {cost} for {size}", file=sys.stderr, flush=True)
         said = {name: (getattr(settings, name), yes) for name, yes in _KNOWN.items()}
         known = {name: word and word == yes for name, (word, yes) in said.items()}
-        progress = None if settings.quick and not sys.stderr.isatty() else _bar()
+        progress = None if settings.quick and not sys.stderr.isatty() else display(every=10.0)
         command = retyped(program, given, (settings.file, settings.json, settings.output))
         told = answer(log, quick=settings.quick, progress=progress, command=command, **known)
         told.save(page)
@@ -161,22 +160,6 @@ def _in_options(sentence: str) -> str:
     )
     sentence = re.sub(rf"(--(?:{names}) \S+), (?=--)", r"\1 ", sentence)
     return sentence.replace("max_unpacked", "--max-unpacked").replace("----", "--")
-
-
-def _bar() -> Callable[[str, float], None]:
-    """Shows progress on stderr: one line that is written over, or a line now and then in a file."""
-    is_terminal, told = sys.stderr.isatty(), [time.monotonic()]
-
-    def tell(what: str, share: float) -> None:
-        line = f"{100 * share:3.0f} %  {what}"
-        if is_terminal:
-            shown = f"[{'#' * round(24 * share):.<24}] {line}" if share < 1 else ""
-            print(f"{shown:<100.100}", end="\r", file=sys.stderr, flush=True)
-        elif time.monotonic() - told[0] > 10:
-            told[0] = time.monotonic()
-            print(line, file=sys.stderr, flush=True)
-
-    return tell
 
 
 __all__ = ["PAGE", "PROGRAM", "demo", "main"]

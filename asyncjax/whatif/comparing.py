@@ -35,9 +35,9 @@ import numpy as np
 from asyncjax import traces
 from asyncjax.checks import whole
 from asyncjax.clocks import Clock
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.clocks.of_trace import CYCLED
 from asyncjax.traces import EventTrace
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key
 
 Make = Callable[[Clock, int, jax.Array], EventTrace]  # (clock, n_updates, key) -> trace
@@ -303,7 +303,7 @@ class RuleResult(NamedTuple):
 
     @property
     def hears_all(self) -> bool:
-        """Whether all workers are heard alike."""
+        """Whether the gradients of all workers count alike."""
         return self.figures.misplaced <= FAIR
 
 

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from asyncjax import results
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.results import Spread, Table, plots
 from asyncjax.results.plots import style
 from asyncjax.terminal import plain
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rule, trace_of
 from asyncjax.whatif.describing import Description
 from asyncjax.whatif.toys import ToyResult
@@ -62,7 +62,7 @@ def rule_table(comparison: Comparison, log: Log) -> Table:
                 "staleness, mean": f"{figures.staleness_mean:.1f}",
                 "99 %": int(figures.staleness_late),
                 "longest": figures.staleness_longest,
-                "least heard": f"{figures.heard.min():.2f}",
+                "least weight": f"{figures.heard.min():.2f}",
                 "misplaced": percent(figures.misplaced),
             }
         )
@@ -151,7 +151,7 @@ def _listed(rows: Sequence[Any], numbers: Sequence[str]) -> str:
 
 
 def gains(comparison: Comparison) -> str:
-    """Bars: gradients against synchronous rounds, coloured by how evenly workers are heard."""
+    """Bars: gradients against synchronous rounds, coloured by how evenly workers count."""
     rows = comparison.leading
     numbers = [f"{row.gain.value:.2f}" for row in rows]
     kinds = ["good" if row.hears_all else "bad" for row in rows]

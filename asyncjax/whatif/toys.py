@@ -40,10 +40,10 @@ import optax
 
 from asyncjax import problems, results, simulation, traces
 from asyncjax.checks import whole, within
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.problems import Problem
 from asyncjax.simulation.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
-from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key
 from asyncjax.whatif import comparing
 from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rows, Rule, Tell

@@ -6,15 +6,14 @@ from pathlib import Path
 import reference
 
 ROOT = Path(__file__).parents[2]
-BIB = ROOT / "docs" / "bibliography.bib"
+BIB = ROOT / "asyncjax" / "bibliography.bib"
 # Fang, Liu et al. 2022, "Title", arXiv 2212.06325
 REFERENCE = re.compile(r"([A-Z][^.:\"]{2,80}?) (\d{4}), \"([^\"]+)\",? arXiv (\d{4}\.\d{4,5})")
 INTRODUCTION = """# Bibliography
 
-The papers that the docstrings name, as
-[BibTeX](https://github.com/asyncjax/asyncjax/blob/main/docs/bibliography.bib) where somebody wrote
-it; the last column is where the library names them. Cite those whose methods you use, and asyncjax
-by its [CITATION.cff](https://github.com/asyncjax/asyncjax/blob/main/CITATION.cff).
+The papers that the docstrings name; the last column is where the library names them. Please cite
+those whose methods you use: `print(asyncjax.cite("traces.rennala", run))` prints the BibTeX of what
+a run shows and of what you name, and of asyncjax.
 
 | paper | title | named in |
 |---|---|---|

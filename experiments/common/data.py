@@ -59,7 +59,7 @@ def digits_problem(
     shards = problems.dirichlet(
         labels,
         n_workers,
-        concentration=concentration,
+        alpha=concentration,
         key=jax.random.key(instance.data),
         minimum=batch,
     )

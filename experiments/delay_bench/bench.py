@@ -263,7 +263,7 @@ def best_step(scores: Mapping[float, np.ndarray]) -> float:
     losses = np.stack([scores[step] for step in steps])
     if not np.isfinite(np.median(losses, axis=1)).any():
         return steps[0]
-    return steps[results.best_on_grid(losses)]
+    return steps[results.best_on_grid(losses).row]
 
 
 def train(

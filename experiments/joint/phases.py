@@ -286,8 +286,8 @@ def map_figure(result: Result) -> Illustration:
         bar.set_ticks([math.log(value) for value in ticks], labels=[f"{v:g}" for v in ticks])
     return Illustration(
         figure,
-        "Time of both together over that of the best other arm, set A; bold: told apart from 1,"
-        " line: where the mean crosses 1.",
+        "Time of both together over that of the best other arm, set A; bold: significantly"
+        " different from 1, line: where the mean crosses 1.",
     )
 
 

@@ -2,8 +2,8 @@
 
 Set A chooses it, and set B says what it is worth. A scene has answers: how busy synchronous rounds
 keep its workers, whether the slow are slow for good, whether they hold labels of their own, whether
-noise is high, whether the link is dear. A group of scenes is what a path of answers leads to. With
-t the time to a target, cut at the horizon, the score of method m for a group on instance i is
+noise is high, whether the link is expensive. A group of scenes is what a path of answers leads to.
+With t the time to a target, cut at the horizon, the score of method m for a group on instance i is
 
     s_m(i) = mean over its scenes of log t_m(scene, i),
 
@@ -85,7 +85,7 @@ ASKED = {
     "lasting": "Are the slow slow for good, rather than by chance from job to job?",
     "skew": "Do some workers, the slow ones, hold labels that the others lack?",
     "noise": "Is noise the limit: would twice the rows a gradient halve the updates?",
-    "link": "Is the link dear: does sending take as long as a job?",
+    "link": "Is the link expensive: does sending take as long as a job?",
 }
 SHORT = {"lasting": "slow for good", "skew": "own labels"}
 BY_CHANCE = "exponential times: a job that is stopped loses no time"

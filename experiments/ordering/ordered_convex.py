@@ -295,7 +295,8 @@ def chosen(gap: np.ndarray, tuning_seeds: int) -> np.ndarray:
         gap: float64[G, S, E], tuning seeds first.
         tuning_seeds: How many these are.
     """
-    return gap[results.best_on_grid(np.log(gap[:, :tuning_seeds, -1])), tuning_seeds:, -1]
+    best = results.best_on_grid(np.log(gap[:, :tuning_seeds, -1])).row
+    return gap[best, tuning_seeds:, -1]
 
 
 def reached(gap: np.ndarray, tuning_seeds: int, target: float) -> np.ndarray:

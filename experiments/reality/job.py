@@ -7,8 +7,8 @@ workers of any speed: even ones, uneven ones, uneven ones of which one is killed
 start, and even ones with a model of 10 MB, where the server has much to do. Run it with `python -m
 experiments.reality`, with `--engine ray` on a local Ray.
 
-The claim is that the clock of one pure run foretells the pace of every rule. A kind of workers and
-a rule are one case: it is foretold if the error of the simulated time is within 10 % either way in
+The claim is that the clock of one pure run predicts the pace of every rule. A kind of workers and
+a rule are one case: it is predicted if the error of the simulated time is within 10 % either way in
 all repeats. (The range of five repeats holds the median error with a chance of 94 %, 1 - 2 / 2^5.)
 The two sets of runs, A and B, are those on processes and on Ray.
 """
@@ -40,7 +40,7 @@ TITLE = "Does the simulator predict real runs?"
 PAPERS = ()
 COMMAND = "python -m experiments.reality --commit, also --engine ray"
 SETS = {"processes": "A", "ray": "B"}
-CLAIM = "the clock of one run foretells the pace of every rule"
+CLAIM = "the clock of one run predicts the pace of every rule"
 BOUND = 10.0  # percent
 LARGE = "10 MB"
 BESIDE = ("to_target", "delay", "utilisation")  # compared beside the pace, with the last clock

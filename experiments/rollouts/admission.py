@@ -87,7 +87,7 @@ COSTS = {  # of the table of all rules: columns, and how they are written
     "age_late": ("99 %", ".0f"),
     "age_longest": ("longest", ".0f"),
     "wasted": ("time thrown away", "%"),
-    "long_share": ("longest tenth heard", ".2f"),
+    "long_share": ("longest tenth trained", ".2f"),
 }
 NAMED = {  # rules of the page's table
     "synchronous": "synchronous",

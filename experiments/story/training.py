@@ -412,7 +412,7 @@ def trained(
     times = np.where(times <= site.budget, times, np.nan)
     finals = np.array([settled(*pair, site.budget) for pair in zip(times, every, strict=True)])
     tuning, shown = slice(settings.tuning_seeds), slice(settings.tuning_seeds, None)
-    best = results.best_on_grid(finals[tuning].T)
+    best, at_edge = results.best_on_grid(finals[tuning].T)
     target = target or settings.slack * float(np.median(finals[tuning, best]))
     loss = np.where(np.isnan(times), np.nan, np.stack(every)[:, best])
     to_target = reached(times[shown], loss[shown], target)
@@ -431,7 +431,7 @@ def trained(
         "budget": site.budget,
         "gpu_slots": site.held(site.budget),
         "trials": len(settings.step_sizes),
-        "at_edge": results.at_grid_edge(best, len(settings.step_sizes)),
+        "at_edge": at_edge,
     }
     return pd.DataFrame(columns), target
 

@@ -14,7 +14,7 @@ of its first u updates, whatever the loss does. With
     U(e) = sum over stages of k times the updates until the bound is at e
 
 the measured ratio of two plans that arrive at bound errors e and e' is U(e) / U'(e'), which is
-U(e) / U'(e), what is foretold for where the first arrives, times U'(e) / U'(e'). The bound's floor
+U(e) / U'(e), what is predicted for where the first arrives, times U'(e) / U'(e'). The bound's floor
 is loose, so a run is at its target while the bound is still far above it.
 
 Source: Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589).
@@ -201,8 +201,8 @@ def accounts_of(case: Case, rows: Any) -> Any:
     """What the runs of every instance say of their plans, for the rows of k and load.
 
     For each plan the bound's error over the target when the run is there, and k then; the ratio of
-    uplinks as they were sent, as foretold for the error at which k and load arrives
-    (`uplinks_same`), and as foretold for the target.
+    uplinks as they were sent, as predicted for the error at which k and load arrives
+    (`uplinks_same`), and as predicted for the target.
     """
     updates, found = rows.pivot(index=["set", "instance"], columns="method", values="updates"), []
     for (letter, at), row in updates.iterrows():
@@ -358,7 +358,7 @@ def method_table(result: Result) -> results.Table:
 
 
 def accounts(result: Result) -> dict[str, dict[str, dict[str, Any]]]:
-    """Uplinks of k and load over k alone by scene and set, as measured and as foretold."""
+    """Uplinks of k and load over k alone by scene and set, as measured and as predicted."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     rows = result.select(method=BOTH, tuned_for="prescribed")
     for (scene, letter), runs in rows.groupby(["scene", "set"], sort=False):
@@ -381,7 +381,7 @@ def accounts(result: Result) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def account_table(result: Result) -> results.Table:
-    """Uplinks, measured and foretold."""
+    """Uplinks, measured and predicted."""
     rows = []
     for scene, sets in accounts(result).items():
         for letter, said in sets.items():
@@ -392,13 +392,13 @@ def account_table(result: Result) -> results.Table:
             single = f"{said['least']:.2f} to {said['most']:.2f}"
             last = f"{said['error']:.1f}", "{} to {}".format(*said["k"])
             rows.append([scene, letter, measured, single, same, target, *last])
-    heads = ("loss, law", "set", "uplinks, measured", "of single instances", "foretold there")
+    heads = ("loss, law", "set", "uplinks, measured", "of single instances", "predicted there")
     last = ("bound's error there, over the target", "k alone waits for")
     return part.table(
-        (*heads, "foretold at the target", *last),
+        (*heads, "predicted at the target", *last),
         rows,
-        "Uplinks of k and load over k alone: as measured; as foretold if both stopped where the"
-        " bound is when k and load arrives; as foretold for the target.",
+        "Uplinks of k and load over k alone: as measured; as predicted if both stopped where the"
+        " bound is when k and load arrives; as predicted for the target.",
         left=2,
     )
 
@@ -471,8 +471,9 @@ def uplinks(result: Result) -> Illustration:
             apart = runs["error"] / runs["error_alone"]
             axes.plot(apart, runs["uplinks_ratio"], "o", label=f"set {letter}")
         same = rows.loc[rows["set"] == "A", "uplinks_same"].mean()
-        axes.axhline(same, color="grey", linewidth=1, linestyle="--", label=f"foretold: {same:.2f}")
-        axes.axvline(1.0, color="grey", linewidth=1)
+        line = {"color": "grey", "linewidth": 1}
+        axes.axhline(same, linestyle="--", label=f"predicted: {same:.2f}", **line)
+        axes.axvline(1.0, **line)
         axes.set_xlabel("bound's error when k and load is there,\nover that when k alone is there")
         axes.set_ylabel("uplinks of k and load over k alone")
         set_log(axes.xaxis, True)

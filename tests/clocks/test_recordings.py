@@ -1,13 +1,14 @@
 """Recordings: that they are what was released; and times read from a file."""
 
 import csv
+import inspect
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from asyncjax import clocks
+from asyncjax import clocks, traces
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "traces"
@@ -21,7 +22,7 @@ WORKERS = {
 }
 FILES = {f"job_{number}": (f"pai_minibatch_job{number}.csv", {}) for number in range(1, 5)}
 FILES |= {
-    name: (f"llm_steps_{short}.csv", {"order": "step", "duration": "duration"})
+    name: (f"llm_steps_{short}.csv", {"step": "step", "duration": "duration"})
     for name, short in (("llm_sequences", "se"), ("llm_slow_worker", "ar"))
 }
 
@@ -129,15 +130,30 @@ def test_rows_become_a_table_of_workers_and_jobs(write):
 def test_columns_may_have_other_names_and_labels_be_text(write):
     path = write("node;x", "b,1,2.5,0", "a,1,0.5,0", "c10,1,1,0", "c9,1,3,0").read_text()
     path = write("node,step,seconds,rest", *path.splitlines()[1:])
-    durations = clocks.read_durations(path, worker="node", order="step", duration="seconds")
-    np.testing.assert_array_equal(durations, [[0.5], [2.5], [1.0], [3.0]])
+    durations = clocks.read_durations(path, worker="node", step="step", duration="seconds")
+    np.testing.assert_array_equal(durations, [[0.5], [2.5], [3.0], [1.0]])
 
 
 def test_a_warning_says_how_many_rows_a_short_worker_costs(write):
     rows = [f"a,{place},1.5" for place in range(9)]
     path = write("worker,time,batch_time_norm", *rows, "b,0,2")
-    with pytest.warns(UserWarning, match="worker 'b' has only 1 rows in .* 8 rows of 10 are left"):
+    with pytest.warns(UserWarning, match="worker 'b' has only 1 jobs in .* 8 jobs of 10 are left"):
         durations = clocks.read_durations(path)
     np.testing.assert_array_equal(durations, [[1.5], [2.0]])
     path = write("worker,time,batch_time_norm", *rows, *(f"b,{place},2" for place in range(7)))
     assert clocks.read_durations(path).shape == (2, 7)  # uneven ends are common, no warning
+
+
+def test_durations_are_read_like_logs(write):
+    wide = write("a (ms),b (ms)", "1000,5000", "2000,4000", "1500,")
+    np.testing.assert_array_equal(clocks.read_durations(wide), [[1.0, 2.0], [5.0, 4.0]])  # seconds
+    text = write("rank 1 took 7 ms", "rank 0 took 4 ms", "saved", "rank 0 took 5 ms")
+    options = {"pattern": r"rank (?P<worker>\d+) took (?P<duration_ms>\d+) ms"}
+    np.testing.assert_array_equal(clocks.read_durations(text, **options), [[0.004], [0.007]])
+    rows = {"b": [5.0], "a": [1.0, 2.0]}
+    np.testing.assert_array_equal(clocks.read_durations(rows), traces.read_log(rows).table())
+    given = inspect.signature(clocks.read_durations).parameters
+    asked = inspect.signature(traces.read_log).parameters
+    assert {name: one.default for name, one in given.items()} == {
+        name: one.default for name, one in asked.items()
+    }

@@ -235,3 +235,22 @@ def test_what_keeps_the_contract_passes():
     ignoring = optax.with_extra_args_support(BROKEN["three arguments"][0])
     testing.check_transform(ignoring, extras={"delay": 0}, converges=False)
     testing.check_transform(optax.noisy_sgd(0.1, eta=0.0, key=jax.random.key(0)))
+
+
+def test_extras_that_the_signature_requires_are_filled():
+    seen = []
+
+    def update(updates, state, params=None, *, delay, read_params, more=1.0, **_):
+        seen.append((more, np.shape(read_params["weight"]), delay))
+        return jax.tree.map(lambda leaf: -0.1 * leaf / (1 + delay), updates), state
+
+    rule = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    testing.check_transform(rule, dtypes=["float32"], converges=False)
+    assert {one[:2] for one in seen} == {(1.0, (3,))}
+    seen.clear()
+
+    def delay(params, step):
+        return {"delay": jnp.zeros((), jnp.int8)}
+
+    testing.check_transform(rule, extras=delay, dtypes=["float32"], converges=False)
+    assert {one[2].dtype for one in seen} == {np.dtype(np.int8)}  # given ones are not replaced

@@ -121,7 +121,7 @@ def test_a_job_that_hangs_is_given_up_and_nothing_waits_for_it():
         trace = check(train(workers, hangs, n_updates=60, timeout=[60.0, 0.2]))
     assert set(trace.cancelled.worker.tolist()) == {1}
     own = {"collect": WAIT, "timeout": [60.0, 0.2], "patience": 2.0}
-    words = r"nothing was heard for 2 seconds \(patience\)|waits for worker 1"
+    words = r"nothing has arrived for 2 seconds \(patience\)|waits for worker 1"
     with live.threads(2) as workers, pytest.raises(traces.StalledError, match=words):
         train(workers, hangs, **own)
     own = {"collect": traces.malenia(1.0), "patience": 2.0}  # the other delivers for ever

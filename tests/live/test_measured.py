@@ -91,6 +91,6 @@ def test_the_table_of_arrivals_is_read_again(tmp_path):
         np.testing.assert_array_equal(np.array(columns[name], float), values)  # every digit
     for name in ("worker", "job", "read_version", "version", "used", "steps"):
         np.testing.assert_array_equal(np.array(columns[name], int), getattr(trace, name))
-    read = clocks.read_durations(path, order="job", duration="duration")
+    read = clocks.read_durations(path, step="job", duration="duration")
     first = trace.worker == 2
     np.testing.assert_array_equal(read[2], (trace.time - trace.start)[first][: read.shape[1]])

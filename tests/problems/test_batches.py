@@ -83,7 +83,7 @@ MAKERS = {
     "iid": lambda n: problems.iid(17, n, key=KEY),
     "by_label": lambda n: problems.by_label(LABELS, n),
     "two_classes": lambda n: problems.by_label(LABELS, n, classes_per_worker=2),
-    "dirichlet": lambda n: problems.dirichlet(LABELS, n, concentration=0.3, key=KEY),
+    "dirichlet": lambda n: problems.dirichlet(LABELS, n, alpha=0.3, key=KEY),
 }
 
 
@@ -123,7 +123,7 @@ def test_dirichlet_leaves_everyone_the_minimum(minimum):
     labels = np.repeat([0, 1, 2, 3], 5)
     for seed in range(5):
         shards = problems.dirichlet(
-            labels, 4, concentration=0.01, key=jax.random.key(seed), minimum=minimum
+            labels, 4, alpha=0.01, key=jax.random.key(seed), minimum=minimum
         )
         assert shards.size.min() >= minimum
         assert sorted(chain(*owned(shards))) == list(range(20))
@@ -133,10 +133,10 @@ def test_dirichlet_concentration():
     labels = np.repeat(np.arange(4), 200)
 
     def spread(concentration):
-        shards = problems.dirichlet(labels, 4, concentration=concentration, key=KEY)
+        shards = problems.dirichlet(labels, 4, alpha=concentration, key=KEY)
         return label_counts(shards, labels).std(axis=0).mean()
 
     assert spread(1e4) < 5 < 50 < spread(0.05)
-    first = problems.dirichlet(labels, 4, concentration=1.0, key=KEY)
-    second = problems.dirichlet(labels, 4, concentration=1.0, key=KEY)
+    first = problems.dirichlet(labels, 4, alpha=1.0, key=KEY)
+    second = problems.dirichlet(labels, 4, alpha=1.0, key=KEY)
     np.testing.assert_array_equal(first.rows, second.rows)

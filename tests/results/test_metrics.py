@@ -136,14 +136,17 @@ def test_resample_edge_cases():
 
 
 def test_best_on_grid():
-    assert best_on_grid([[3.0, 3.0], [1.0, 2.0], [0.0, 4.0]]) == 1
-    assert best_on_grid([2.0, 1.0, 1.0]) == 1  # ties to the first
-    assert best_on_grid([0.1, 0.9, 0.5], smaller_is_better=False) == 1
-    assert best_on_grid([[0.0, NAN], [5.0, 6.0]]) == 1  # half of the seeds diverged
-    assert best_on_grid([[0.0, 0.0, NAN], [5.0, 6.0, 7.0]]) == 0  # one of three did
-    assert best_on_grid([-INF, 3.0]) == 1  # infinitely good is diverged as well
-    assert best_on_grid([INF, 3.0], smaller_is_better=False) == 1
-    assert best_on_grid([NAN, 3.0], smaller_is_better=False) == 1
+    assert best_on_grid([[3.0, 3.0], [1.0, 2.0], [0.0, 4.0]]).row == 1
+    assert best_on_grid([2.0, 1.0, 1.0]).row == 1  # ties to the first
+    assert best_on_grid([0.1, 0.9, 0.5], smaller_is_better=False).row == 1
+    assert best_on_grid([[0.0, NAN], [5.0, 6.0]]).row == 1  # half of the seeds diverged
+    assert best_on_grid([[0.0, 0.0, NAN], [5.0, 6.0, 7.0]]).row == 0  # one of three did
+    assert best_on_grid([-INF, 3.0]).row == 1  # infinitely good is diverged as well
+    assert best_on_grid([INF, 3.0], smaller_is_better=False).row == 1
+    assert best_on_grid([NAN, 3.0], smaller_is_better=False).row == 1
+    grids = [[3.0, 4.0], [1.0, 2.0], [5.0, 0.5], [9.0, 9.0]], [[1.0], [2.0], [3.0]], [[1.0]]
+    assert [tuple(best_on_grid(grid)) for grid in grids] == [(1, False), (0, True), (0, True)]
+    assert best_on_grid([1.0, 2.0, 3.0], smaller_is_better=False) == (2, True)
 
 
 def test_at_grid_edge():

@@ -398,8 +398,22 @@ def test_runs_by_name_are_drawn_as_losses_against_time():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "loss")
     drawn = [line.get_ydata().tolist() for line in axes.lines]
     assert drawn == [[3.0, 2.0, 1.0], [4.0, 3.0, 2.0]]
-    unequal = SimpleNamespace(time=np.zeros((2, 3)), loss=seeds.loss)
-    with pytest.raises(
-        ValueError, match=r"^series\['two'\] must be a run, or runs at the same times"
-    ):
-        plots.curves({"two": SimpleNamespace(records=unequal)})
+
+
+def test_seeds_with_times_of_their_own_are_drawn_until_the_first_of_them_ends():
+    time = np.array([[0.0, 1.0, 2.0], [0.0, 2.0, 4.0]])
+    records = SimpleNamespace(time=time, loss=np.array([[4.0, 2.0, 1.0], [6.0, 4.0, 0.0]]))
+    (line,) = plots.curves({"both": SimpleNamespace(records=records)}).axes[0].lines
+    assert np.asarray(line.get_xdata()).tolist() == [0.0, 1.0, 2.0]
+    assert np.asarray(line.get_ydata()).tolist() == [5.0, 3.5, 2.5]
+
+
+def test_curves_with_the_same_end_have_a_point_there():
+    soon = plots.Series("soon", [0.0, 3.0, 5.0], [4.0, 1.0, NAN])  # diverged after 3
+    late = plots.Series("late", [0.0, 2.0, 4.0], [8.0, 6.0, 2.0], [7.0, 5.0, 1.0], [9.0, 7.0, 3.0])
+    lines = plots.curves([soon, late], same_end=True).axes[0].lines
+    assert [np.asarray(line.get_xdata()).tolist() for line in lines] == [[0.0, 3.0], [0, 2, 3]]
+    assert [np.asarray(line.get_ydata()).tolist() for line in lines] == [[4.0, 1.0], [8, 6, 4]]
+    assert [line.get_xdata()[-1] for line in plots.curves([soon, late]).axes[0].lines] == [5, 4]
+    nothing = plots.Series("nothing", [0.0, 1.0], [NAN, INF])
+    assert draws(plots.curves([soon, nothing], same_end=True))

@@ -95,6 +95,33 @@ def test_the_answer_is_that_of_the_traces(tmp_path, capsys):
     assert "The rule areal makes" in document
 
 
+def test_several_etas_are_rows_of_one_table(tmp_path, capsys):
+    path = written(tmp_path, "3\n5\n8\n2\n")
+    sizes = ["--slots", "4", "--batch", "2", "--steps", "20", "--report", ""]
+    assert command_line.main([str(path), "--eta", "1,3,1", *sizes]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "makes" in line] == [
+        line for line in lines if line.startswith(("The rule areal 1 m", "The rule areal 3 m"))
+    ]
+    names = [line.split("  ")[0] for line in lines]
+    assert [names.count(name) for name in ("areal 1", "areal 3", "synchronous")] == [1, 1, 1]
+    table = [line for line in lines if line.startswith("areal")]
+    for eta in ("1", "3"):
+        assert command_line.main(["--lengths", str(path), "--eta", eta, "--alone", *sizes]) == 0
+        row = capsys.readouterr().out.splitlines()[-1].split()
+        assert table[int(eta) // 2].split()[2:] == row[1:]
+
+
+@pytest.mark.parametrize("given", [["--eta", "2,x"], ["--eta", ""], []])
+def test_no_file_or_no_number_is_told(capsys, given):
+    try:
+        status = command_line.main(given)
+    except SystemExit as end:  # of argparse
+        status = end.code
+    assert status == 2
+    assert ("--eta" if given else "FILE must be given") in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_it_runs_as_a_command(tmp_path):
     (tmp_path / "lengths.csv").write_text("1\n1\n1\n9\n")

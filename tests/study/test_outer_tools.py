@@ -20,8 +20,8 @@ def blocks(page):
     return BLOCKS.findall((HOWTO / page).read_text(encoding="utf-8"))
 
 
-def block(word):
-    (code,) = (code for code in blocks("study_outer_tools.md") if word in code)
+def block(word, page="study_outer_tools.md"):
+    (code,) = (code for code in blocks(page) if word in code)
     return code
 
 
@@ -72,7 +72,8 @@ class Writer:
 @pytest.mark.parametrize("recipe", ["to_tensorboard", "to_wandb"])
 def test_a_run_is_told_to_a_writer(recipe):
     scope = types.ModuleType("page")
-    exec(compile(block("def to_tensorboard"), "page", "exec"), vars(scope))
+    code = block("def to_tensorboard", "watching_a_run.md")
+    exec(compile(code, "page", "exec"), vars(scope))
     writer = Writer()
     run = scope.watched(getattr(scope, recipe)(writer))
     told = [row for row in writer.rows if row[0] == "loss"]

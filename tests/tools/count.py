@@ -181,7 +181,7 @@ def place_of(path: Path) -> str:
     """The room of a file of the library; else its top folder.
 
     Example:
-        >>> log = ROOT / "asyncjax/traces/log_reader/log.py"
+        >>> log = ROOT / "asyncjax/clocks/log_reader/log.py"
         >>> place_of(log), place_of(ROOT / "tests/conftest.py")
         ('logs', 'tests')
     """
@@ -189,7 +189,7 @@ def place_of(path: Path) -> str:
     if top != PACKAGE:
         return top
     place = "/".join(inner)
-    if place.startswith(("traces/reading", "traces/log_")):
+    if place.startswith(("clocks/reading", "clocks/log_")):
         return "logs"
     return "ground" if len(inner) == 1 else inner[0]
 

@@ -621,7 +621,7 @@ def problem_cases() -> Cases:
     labels = np.arange(31) % 4
     yield "iid", problems.iid(31, 4, key=KEY)
     yield "by label", problems.by_label(labels, 4, classes_per_worker=2)
-    yield "dirichlet", problems.dirichlet(labels, 4, concentration=0.5, key=KEY)
+    yield "dirichlet", problems.dirichlet(labels, 4, alpha=0.5, key=KEY)
     ring, params = buffers.version_ring(4), jnp.arange(3.0)
     state = ring.init(params)
     for step in range(6):

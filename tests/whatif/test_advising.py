@@ -76,7 +76,7 @@ def test_what_is_not_known_is_a_condition_and_what_is_known_is_none():
     assert walked(busy=0.4, skew=True, link=True) == {"Rescaled": ()}
     assert walked(busy=0.7, link=False) == {"synchronous": ()}
     assert walked(busy=0.8) == {
-        "local SGD": ("the link is dear",),
+        "local SGD": ("the link is expensive",),
         "synchronous": ("the link is free",),
     }
 

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import real, shown, whole, within
+from asyncjax.checks import flag, real, shown, whole, within
 from asyncjax.results.metrics import (
     Series,
     Spread,
     best_on_grid,
     median_and_spread,
+    resample,
     series_over_seeds,
 )
 from asyncjax.results.plots import style
@@ -62,18 +63,20 @@ def curves(
     y_range: tuple[float, float] | None = None,
     target: float | None = None,
     styles: Mapping[str, style.LineStyle] | None = None,
+    same_end: bool = False,
 ) -> Figure:
     """One plot of curves with shaded bands, the legend below.
 
     Args:
         series: The curves, in the order of the legend. Or runs by name: their losses against time;
-            of several runs with the same times, the median and the quartiles.
+            of several runs (seeds) the median and the quartiles, until the first of them ends.
         x_label, y_label: What the axes show, with their units.
         title: Above the plot.
         log_x, log_y: Logarithmic axes.
         y_range: Lowest and highest value shown; by default all are.
         target: Draws a thin line at this value.
         styles: Styles by name, to look the same as other plots.
+        same_end: Whether every curve is cut where the first of them ends.
 
     Returns:
         A matplotlib figure.
@@ -86,6 +89,8 @@ def curves(
     """
     _check_values(log_y, y_range, target)
     lines = _losses_of(series) if isinstance(series, Mapping) else series
+    if flag("same_end", same_end):
+        lines = _with_one_end(lines)
     panel = Panel(x_label, lines, log_x)
     styles = style.styles_for(_names([panel]), styles)
     with style.drawing():
@@ -102,18 +107,30 @@ def _losses_of(runs: Mapping[str, Run]) -> list[Series]:
     for name, run in runs.items():
         time, loss = (np.asarray(part, np.float64) for part in (run.records.time, run.records.loss))
         several = np.reshape(loss, (-1, loss.shape[-1]))
-        if time.ndim > 1 and len(several) > 1:
-            raise ValueError(
-                f"series[{name!r}] must be a run, or runs at the same times, got times of shape"
-                f" {time.shape}: say each as a Series, or use series_over_seeds"
-            )
-        time = time.ravel()
+        times = np.broadcast_to(time, loss.shape).reshape(several.shape)
+        grid = np.unique(times[times <= np.nanmax(times, axis=1).min()])
         lines.append(
-            Series(name, time, several[0])
+            Series(name, times[0], several[0])
             if len(several) == 1
-            else series_over_seeds(name, time, several, time)
+            else series_over_seeds(name, times, several, grid)
         )
     return lines
+
+
+def _with_one_end(lines: Sequence[Series]) -> list[Series]:
+    """Curves cut where the first of them ends, each with a point there."""
+
+    def end(line: Series) -> float:
+        return float(np.max(np.asarray(line.x)[np.isfinite(line.median)], initial=-np.inf))
+
+    last = min(map(end, lines))
+    cut = []
+    for line in lines:
+        x = np.asarray(line.x, np.float64)
+        grid = np.append(x[x < last], last)
+        parts = resample(np.tile(x, (3, 1)), np.stack([line.median, line.low, line.high]), grid)
+        cut.append(Series(line.name, grid, *parts))
+    return cut
 
 
 def panels(
@@ -307,7 +324,7 @@ def step_size_sensitivity(
         table = np.asarray(values, np.float64).reshape(len(sizes), -1)
         spreads[name] = median_and_spread(table, smaller_is_better=smaller_is_better)
         if chosen is None and np.isfinite(spreads[name].median).any():
-            marks[name] = best_on_grid(table, smaller_is_better=smaller_is_better)
+            marks[name] = best_on_grid(table, smaller_is_better=smaller_is_better).row
     for name in chosen or ():
         if name not in spreads:
             raise ValueError(f"chosen must name methods of scores, {list(spreads)}, got {name!r}")

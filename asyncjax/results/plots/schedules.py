@@ -1,7 +1,7 @@
 """What was done when: jobs of workers, samples of rollouts, jobs of a cluster, its use, its prices.
 
-In `timeline` and `rollout_timeline` a row is a worker or a slot, a bar a job from its start to its
-arrival, coloured by the delay of its gradient; where all delays are the same, the legend says
+In `timeline` and `rollout_timeline` a row is a worker or a slot. A bar is a job from its start to
+its arrival, coloured by the delay of its gradient; where all delays are the same, the legend says
 which. Work that is thrown away is grey and hatched, work still running at the end is pale. The row
 above shows the updates of the server. In the three charts of a cluster a column is a slot.
 """

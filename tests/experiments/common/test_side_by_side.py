@@ -18,7 +18,7 @@ def instance(seed, *, rows=None, batch=None):
     features = generator.normal(size=(24, 4)) if rows is None else rows
     labels = np.arange(24) % 2
     shards = problems.dirichlet(
-        np.arange(24) % 3, N, concentration=0.5, key=jax.random.key(seed), minimum=2
+        np.arange(24) % 3, N, alpha=0.5, key=jax.random.key(seed), minimum=2
     )
     start = generator.normal(size=4)
     return problems.logistic(

@@ -11,22 +11,21 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from asyncjax.checks import file_path, flag, shown, whole, within
-from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.log_reader import jobs, tables, text_logs
-from asyncjax.traces.log_reader.headers import UNITS, roles_of
-from asyncjax.traces.log_reader.log import Log, notes_of_copies
-from asyncjax.traces.log_reader.tables import Table, is_value
+from asyncjax.clocks.log_reader import jobs, tables, text_logs
+from asyncjax.clocks.log_reader.headers import UNITS, roles_of
+from asyncjax.clocks.log_reader.log import Log, notes_of_copies
+from asyncjax.clocks.log_reader.tables import Table, is_value
 
 
 def read_log(
-    path: str | os.PathLike[str] | EventTrace | Mapping[str, Any] | Any,
+    path: str | os.PathLike[str] | Mapping[str, Any] | Any,
     *,
     worker: str | None = None,
     step: str | None = None,
@@ -140,6 +139,60 @@ def read_log(
         ) from error
 
 
+def read_durations(
+    path: str | os.PathLike[str] | Mapping[str, Any] | Any,
+    *,
+    worker: str | None = None,
+    step: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    duration: str | None = None,
+    unit: str | None = None,
+    pattern: str | None = None,
+    drop_invalid: bool = False,
+    max_unpacked: int | None = None,
+) -> np.ndarray:
+    r"""Reads the durations of the jobs of every worker, as `recorded` takes them.
+
+    What `traces.read_log` reads, and with the same options; a log also has clocks with rows of
+    unequal length, and notes on what was repaired.
+
+    Args:
+        path, worker, step, start, end, duration, unit, pattern: As in `traces.read_log`.
+        drop_invalid, max_unpacked: As in `traces.read_log`.
+
+    Returns:
+        float64[n, k], in seconds if the log says its unit. Every worker is cut to the number of
+        jobs of the one with the fewest; a warning says how many where this leaves out more than it
+        takes.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import clocks
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "times.csv")
+        ...     _ = path.write_text("worker,time,batch_time_norm\na,2,7\nb,1,4\na,1,5\n")
+        ...     durations = clocks.read_durations(path)
+        >>> durations
+        array([[5.], [4.]])
+        >>> clocks.recorded(durations).n_workers
+        2
+    """
+    log = read_log(
+        path,
+        worker=worker,
+        step=step,
+        start=start,
+        end=end,
+        duration=duration,
+        unit=unit,
+        pattern=pattern,
+        drop_invalid=drop_invalid,
+        max_unpacked=max_unpacked,
+    )
+    return log.table()
+
+
 def _log_of(table: Table, named: dict[str, str], seconds: float | None, drops: bool) -> Log:
     """The log of a table, some of whose columns are named."""
     table.drops = drops
@@ -156,7 +209,7 @@ def _durations(path: Any) -> Log | None:
     """The log of durations in memory, worker by worker; None: it is something else."""
     if isinstance(path, Log):
         return path
-    if isinstance(path, EventTrace):
+    if hasattr(path, "read_version"):
         return _of_trace(path)
     if isinstance(path, Mapping):
         rows, source = list(path.items()), "a mapping"
@@ -185,7 +238,7 @@ def _is_row(row: Any) -> bool:
     return isinstance(row, list) and not any(isinstance(field, str) for field in row)
 
 
-def _of_trace(trace: EventTrace) -> Log:
+def _of_trace(trace: Any) -> Log:
     """The log of the arrivals of a trace."""
     if trace.start is None:
         raise ValueError(
@@ -211,6 +264,8 @@ def _of_trace(trace: EventTrace) -> Log:
 
 def _rows(path: Any) -> Table:
     """The table of rows in memory."""
+    if not isinstance(path, Sequence) or not path:
+        raise TypeError(f"path must be the path of a file, or rows in memory, got {shown(path)}")
     if isinstance(path[0], Mapping):
         return tables.of_objects(enumerate(path, 1), "rows", "row")
     width = len(path[0])

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from asyncjax.checks import extra
-from asyncjax.traces.log_reader.headers import UNITS, workers_of
-from asyncjax.traces.log_reader.log import Log, notes_of_copies
-from asyncjax.traces.log_reader.tables import Column, Table, column_of, is_empty
+from asyncjax.clocks.log_reader.headers import UNITS, workers_of
+from asyncjax.clocks.log_reader.log import Log, notes_of_copies
+from asyncjax.clocks.log_reader.tables import Column, Table, column_of, is_empty
 
 Jobs = Any  # a pandas frame
 Roles = dict[str, int]  # the column that plays each role

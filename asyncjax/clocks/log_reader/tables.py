@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import shown
-from asyncjax.traces.log_reader.headers import UNITS, read_heading
+from asyncjax.clocks.log_reader.headers import UNITS, read_heading
 
 MOST_UNPACKED = 200  # bytes that a byte of a packed file may stand for, unless more are allowed
 _LIVE = {"arrived", "handled", "done", "computed", "read_version"}  # columns of `live.to_csv`

@@ -6,12 +6,13 @@ it was read is in its notes, in words.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from asyncjax.clocks import Clock
+from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.of_trace import cycled
 
 Rows = tuple[np.ndarray, ...]  # one row per worker, float64[J_i]
@@ -108,6 +109,31 @@ class Log:
             array([0.875])
         """
         return np.array([row.sum() for row in self.durations]) / self.span
+
+    def table(self) -> np.ndarray:
+        """The durations as one table, every worker cut to the number of jobs of the shortest.
+
+        A warning says how many are left out where they are more than those that stay.
+
+        Returns:
+            float64[n, k], in `unit`, one row per worker.
+
+        Example:
+            >>> from asyncjax import traces
+            >>> traces.read_log({"a": [1.0, 2.0, 1.5], "b": [5.0, 4.0]}).table()
+            array([[1., 2.],
+                   [5., 4.]])
+        """
+        length = min(map(len, self.durations))
+        left_out = self.n_jobs - length * self.n_workers
+        if 2 * left_out > self.n_jobs:
+            fewest = self.workers[min(range(self.n_workers), key=lambda i: len(self.durations[i]))]
+            warnings.warn(
+                f"worker {fewest!r} has only {length} jobs in {self.source}, so {left_out} jobs of"
+                f" {self.n_jobs} are left out",
+                stacklevel=2,
+            )
+        return np.array([row[:length] for row in self.durations])
 
     def clock(self, law: Callable[[list[np.ndarray]], Clock] | None = None) -> Clock:
         """The clock of the log, one worker a row.

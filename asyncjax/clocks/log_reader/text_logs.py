@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from asyncjax.traces.log_reader.headers import KNOWN, UNITS, read_heading
-from asyncjax.traces.log_reader.tables import Table, of_objects
+from asyncjax.clocks.log_reader.headers import KNOWN, UNITS, read_heading
+from asyncjax.clocks.log_reader.tables import Table, of_objects
 
 _ENOUGH = 3  # lines that a suggested pattern must match
 _LOOKED_AT = 5_000  # lines, for a suggestion
