@@ -10,7 +10,8 @@ with the bandwidth `L` that the link is said to have, its efficiency `e_L`, unev
 longer the slowest worker takes) and set-up cost `f_L`. `fit_runs` fits them to measured runs, by
 relative non-negative least squares; between two measured links `log e` and `f` are linear in
 `log L`, beyond them `e` goes on with half the slope and `f` stays. An efficiency above 1 says that
-a nominal bandwidth is below the true one; it is not carried to other links. The usual formula is
+a nominal bandwidth is below the true one; it is not carried to other links, but a faster link takes
+no longer than a slower one that was measured. The usual formula is
 `e = 1, u = f = o = 0`.
 
 Reference: Stich 2019, "Local SGD converges fast and communicates little", arXiv 1805.09767; Douillard
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ _BEYOND = 0.5  # how much of the last slope an efficiency keeps outside the meas
 class Cell(NamedTuple):
     """A way to run: what a row of a table of cells says."""
 
-    algorithm: str
+    algorithm: str  # one of ALGORITHMS, as it is written
     local_steps: int  # H, steps between synchronisations
     bits_per_second: float  # L, nominal
     steps: int | None = None  # how many steps were measured, after warm-up; None: very many
@@ -149,7 +150,8 @@ class SyncTimes:
                 near, beside = (0, 1) if at < known[0] else (-1, -2)
                 slope = (values[near] - values[beside]) / (known[near] - known[beside])
                 guess += _BEYOND * slope * (at - known[near])
-            guess = min(guess, 0.0)
+            slower = np.where(known < at, values + known, -np.inf).max()
+            guess = max(min(guess, 0.0), slower - at)  # a faster link takes no longer
         network = link(bits_per_second, efficiency=math.exp(guess))
         return ring_all_reduce(network, self.nbytes if nbytes is None else nbytes, self.n_workers)
 
@@ -166,6 +168,22 @@ class SyncTimes:
         counted = (skipped + steps) // every - skipped // every
         fits = skipped[np.abs(counted - outer) < 1] if cell.outer is not None else skipped
         return float(np.mean((fits if len(fits) else skipped) < every))
+
+    def utilisation(
+        self,
+        local_steps: int,
+        bits_per_second: float,
+        *,
+        fragments: int = 1,
+        overlap: int = 0,
+        compression: float = 1.0,
+    ) -> float:
+        """The share of time computing in the long run; what is sent is divided by `compression`."""
+        step = self.compute * (1.0 + self.uneven) + self.other  # of the slowest worker
+        nbytes = self.nbytes / fragments / real("compression", compression, above=0.0)
+        sent = self.transfer(bits_per_second, nbytes)
+        ways = {"local_steps": local_steps, "fragments": fragments, "overlap": overlap}
+        return utilisation(compute=step, transfer=sent, **ways) * self.compute / step
 
     def _distance(self, bits_per_second: float) -> float:
         """How far the next measured link is, in log bandwidth."""
@@ -201,10 +219,13 @@ def fit_runs(measured: Sequence[Measured], *, nbytes: float, n_workers: int) -> 
         nbytes: Payload of a synchronisation, in bytes.
         n_workers: Workers of the ring, 2 at least.
     """
+    measured = [m for m in measured if m.cell.outer]
+    if not measured:
+        raise ValueError("outer must be 1 at a step at least, got none that synchronised")
     fit = _fit(measured, nbytes, n_workers)
     links = sorted({m.cell.bits_per_second for m in measured})
     if len(measured) < 2:
-        return replace(fit, spread=(3 * _SPREAD[0], _SPREAD[1]))
+        return replace(fit, spread=(3 * _SPREAD[0], 2 * _SPREAD[1]))
     near, far = [], []
     for one in measured:
         others = [m for m in measured if m.cell != one.cell]
@@ -245,18 +266,20 @@ def _fit(measured: Sequence[Measured], nbytes: float, n_workers: int) -> SyncTim
         speed = m.cell.bits_per_second
         ideal, has_later = ring_all_reduce(link(speed), nbytes, n_workers), speed in later
         blocked = m.blocked if has_later else min(m.first, ideal)  # the rest of it is set-up
-        if not math.isnan(blocked):
+        if blocked > 0:
             each = [ideal * (speed == one) for one in links]
             waited = m.cell.local_steps * m.compute * has_later
             rows.append(np.array([*each, waited]) / blocked)
             seen.add((speed, m.cell.local_steps))
-    design = np.array(rows)
-    if len(seen) == len(links):  # one H on each link: what is uneven cannot be told from the link
-        design[:, -1] = 0.0
-    *inverse, uneven = nnls(design, np.ones(len(rows)))[0].tolist()
+    design, inverse, uneven = np.array(rows), [0.0], 0.0
+    # With one H on each link, what is uneven cannot be told from the link.
+    for counts in (len(seen) > len(links), False):
+        if not all(inverse):
+            design[:, -1] *= counts
+            *inverse, uneven = nnls(design, np.ones(len(rows)))[0].tolist()
     if not all(inverse):
         slow = links[inverse.index(0.0)]
-        raise ValueError(f"sync_blocked_ms must have times of the link, got none at {slow:g} bit/s")
+        raise ValueError(f"sync_blocked_ms must be positive where outer is 1, got 0 at {slow:g} bit/s")
     fit = SyncTimes(
         nbytes,
         n_workers,
@@ -292,13 +315,17 @@ def read_runs(path: Any) -> list[Measured]:
         path: A CSV file with the columns `algorithm, local_steps, link_mbit_per_s, repeat, step,
             outer, compute_ms, sync_blocked_ms, optimizer_ms, loader_ms`; others are left alone.
     """
-    rows = _rows(path, _RUNS)
     cells: dict[Cell, list[dict[str, Any]]] = {}
-    for row in rows:
-        row |= {name: _number(row, name, least=0.0) for name in ("step", *_TIMES)}
-        row["outer"] = _number(row, "outer", least=0.0, most=1.0)
-        cells.setdefault(_cell(row), []).append(row)
+    for row in _rows(path, _RUNS, _run):
+        cells.setdefault(row["cell"], []).append(row)
     return [_measured(cell, rows) for cell, rows in cells.items()]
+
+
+def _run(row: dict[str, Any]) -> dict[str, Any]:
+    """Reads a row of measured runs."""
+    numbers = {name: _number(row, name, least=0.0) for name in ("step", *_TIMES)}
+    outer = _number(row, "outer", least=0.0, most=1.0, integer=True)
+    return {"cell": _cell(row), "repeat": row["repeat"], "outer": outer, **numbers}
 
 
 def _measured(cell: Cell, rows: list[dict[str, Any]]) -> Measured:
@@ -332,30 +359,30 @@ def _measured(cell: Cell, rows: list[dict[str, Any]]) -> Measured:
 
 def read_cells(path: Any) -> list[Cell]:
     """Reads cells to predict: `algorithm, local_steps, link_mbit_per_s`, perhaps `steps, outer`."""
-    cells = []
-    for row in _rows(path, _CELL):
-        cell = _cell(row)
-        counts = {}
-        for name in ("steps", "outer"):
-            if (row.get(name) or "").strip():
-                counts[name] = int(_number(row, name, least=float(name == "steps"), integer=True))
-        if counts.get("outer", 0) > counts.get("steps", 0) and "steps" in counts:
-            raise ValueError(f"outer must be at most steps, got {row['outer']} of {row['steps']}")
-        cells.append(cell._replace(**counts))
-    return cells
+    return _rows(path, _CELL, _asked)
+
+
+def _asked(row: dict[str, Any]) -> Cell:
+    """Reads a row of cells to predict."""
+    counts = {}
+    for name in ("steps", "outer"):
+        if (row.get(name) or "").strip():
+            counts[name] = int(_number(row, name, least=float(name == "steps"), integer=True))
+    if counts.get("outer", 0) > counts.get("steps", math.inf):
+        raise ValueError(f"outer must be at most steps, got {row['outer']} of {row['steps']}")
+    return _cell(row)._replace(**counts)
 
 
 def _cell(row: dict[str, Any]) -> Cell:
     """Reads the columns that name a cell."""
-    name = row["algorithm"].strip()
-    known = {one.replace("_", ""): one for one in ALGORITHMS}
-    algorithm = known.get("".join(filter(str.isalnum, name.lower())))
-    if algorithm is None:
+    name = (row["algorithm"] or "").strip()
+    algorithm = "".join(filter(str.isalnum, name.lower()))
+    if algorithm not in {one.replace("_", "") for one in ALGORITHMS}:
         raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {name!r}")
     steps = int(_number(row, "local_steps", least=1.0, integer=True))
     if algorithm == "ddp" and steps != 1:
         raise ValueError(f"local_steps must be 1 for ddp, which sums at every step, got {steps}")
-    return Cell(algorithm, steps, 1e6 * _number(row, "link_mbit_per_s", above=0.0))
+    return Cell(name, steps, 1e6 * _number(row, "link_mbit_per_s", above=0.0))
 
 
 def _number(row: dict[str, Any], name: str, *, integer: bool = False, **bounds: float) -> float:
@@ -370,8 +397,8 @@ def _number(row: dict[str, Any], name: str, *, integer: bool = False, **bounds: 
     return value
 
 
-def _rows(path: Any, columns: Iterable[str]) -> list[dict[str, Any]]:
-    """Reads the rows of a CSV file that must have these columns."""
+def _rows(path: Any, columns: Iterable[str], read: Callable[[dict[str, Any]], Any]) -> list[Any]:
+    """Reads the rows of a CSV file that must have these columns, each by `read`."""
     with file_path("FILE", path).open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file, skipinitialspace=True)
         names = [name.strip() for name in reader.fieldnames or ()]
@@ -379,7 +406,12 @@ def _rows(path: Any, columns: Iterable[str]) -> list[dict[str, Any]]:
         if missing := [name for name in columns if name not in names]:
             has = ", ".join(names) or "nothing"
             raise ValueError(f"{path} must have the columns {', '.join(missing)}, got {has}")
-        rows = list(reader)
+        rows = []
+        for row in reader:
+            try:
+                rows.append(read(row))
+            except ValueError as error:
+                raise ValueError(f"{error} (line {reader.line_num} of {path})") from None
     if not rows:
         raise ValueError(f"{path} must have a row at least, got none")
     return rows
