@@ -205,8 +205,8 @@ def fit_link(nbytes: Any, seconds: Any, *, bits_per_second: Any = None) -> Link:
         >>> fit = clocks.fit_link([1e6, 2e6, 4e6], [0.018, 0.026, 0.042])
         >>> round(float(fit.bits_per_second)), round(float(fit.latency), 6)
         (1000000000, 0.01)
-        >>> nominal = [1e9, 1e9, 2e9, 2e9]
-        >>> fit = clocks.fit_link([1e6, 2e6] * 2, [0.01, 0.02, 0.004, 0.008], bits_per_second=nominal)
+        >>> seconds, said = [0.01, 0.02, 0.004, 0.008], [1e9, 1e9, 2e9, 2e9]
+        >>> fit = clocks.fit_link([1e6, 2e6] * 2, seconds, bits_per_second=said)
         >>> fit.bits_per_second.tolist(), fit.efficiency.round(6).tolist()
         ([1000000000.0, 2000000000.0], [0.8, 1.0])
     """
@@ -228,7 +228,7 @@ def fit_link(nbytes: Any, seconds: Any, *, bits_per_second: Any = None) -> Link:
             f"bits_per_second must be a number or [{len(sizes)}], got shape {nominal.shape}"
         )
     kinds, kind = np.unique(np.broadcast_to(nominal, sizes.shape), return_inverse=True)
-    columns = np.where(kind[:, None] == np.arange(len(kinds)), (8 * sizes / kinds[kind])[:, None], 0)
+    columns = np.eye(len(kinds))[kind] * (8 * sizes / kinds[kind])[:, None]
     scale = columns.max(0)  # columns of like size, for the solver
     design = np.concatenate([columns / scale, np.ones((len(sizes), 1))], axis=1)
     factors = nnls(design / times[:, None], np.ones(len(sizes)))[0]
@@ -237,9 +237,9 @@ def fit_link(nbytes: Any, seconds: Any, *, bits_per_second: Any = None) -> Link:
     pace, latency = scale / factors[:-1], float(factors[-1])
     if nominal.shape == ():
         kinds, pace = kinds[0], pace[0]
-    return link(pace, latency=latency) if bits_per_second is None else link(
-        kinds, latency=latency, efficiency=pace
-    )
+    if bits_per_second is None:
+        return link(pace, latency=latency)
+    return link(kinds, latency=latency, efficiency=pace)
 
 
 def _fair_rates(capacity: float, limits: np.ndarray) -> np.ndarray:

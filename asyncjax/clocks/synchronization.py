@@ -14,9 +14,10 @@ a nominal bandwidth is below the true one; it is not carried to other links, but
 no longer than a slower one that was measured. The usual formula is
 `e = 1, u = f = o = 0`.
 
-Reference: Stich 2019, "Local SGD converges fast and communicates little", arXiv 1805.09767; Douillard
-et al. 2023, "DiLoCo: distributed low-communication training of language models", arXiv 2311.08105;
-Douillard et al. 2025, "Streaming DiLoCo with overlapping communication", arXiv 2501.18512.
+Reference: Stich 2019, "Local SGD converges fast and communicates little", arXiv 1805.09767;
+Douillard et al. 2023, "DiLoCo: distributed low-communication training of language models", arXiv
+2311.08105; Douillard et al. 2025, "Streaming DiLoCo with overlapping communication: towards a
+distributed free lunch", arXiv 2501.18512.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ALGORITHMS = ("diloco", "local_sgd", "ddp")  # ddp: every step, nothing hidden b
 _TIMES = ("compute_ms", "sync_blocked_ms", "optimizer_ms", "loader_ms")
 _CELL = ("algorithm", "local_steps", "link_mbit_per_s")
 _RUNS = (*_CELL, "repeat", "step", "outer", *_TIMES)
-_SPREAD = (0.05, 0.1)  # of log odds, where the data do not tell: at a measured link, more for e times
+_SPREAD = (0.05, 0.1)  # as `SyncTimes.spread`, where the data do not tell
 _SAME = 0.01  # of log bandwidth: that is the measured link
 _BEYOND = 0.5  # how much of the last slope an efficiency keeps outside the measured links
 
@@ -79,8 +80,8 @@ def utilisation(
     """Share of time computing in the long run, where a model is sent in fragments meanwhile.
 
     Formula: with `h = H / P` steps and `T` seconds a fragment, and `m = max(1, ceil(V / h))` sent
-    before the first is waited for, a fragment takes
-    `max(h c, T, (T + (m h - V) c) / m)`, the largest mean of a circle of waits, and computing `h c`.
+    before the first is waited for, a fragment takes `max(h c, T, (T + (m h - V) c) / m)`, the
+    largest mean of a circle of waits, of which `h c` is computing.
 
     Args:
         compute: Time of one step, positive, seconds.
@@ -124,7 +125,7 @@ class SyncTimes:
         efficiency: One for each of `links`.
         first: Set-up cost of a run's first synchronisation on each of `links`, seconds.
         uneven: How much longer the slowest worker takes than the mean, a share `u` of `c`.
-        warm_up: Steps that runs left out before they were measured, one for each measured cell.
+        runs: For each measured cell, how many steps a run left out as warm-up and then measured.
         spread: Half the width of the interval, in log odds: at a measured link, and how much more
             for a link `e` times as fast or slow.
     """
@@ -137,7 +138,7 @@ class SyncTimes:
     efficiency: tuple[float, ...]
     first: tuple[float, ...] = (0.0,)
     uneven: float = 0.0
-    warm_up: tuple[float, ...] = ()
+    runs: tuple[tuple[float, int], ...] = ()
     spread: tuple[float, float] = _SPREAD
 
     def transfer(self, bits_per_second: float, nbytes: float | None = None) -> float:
@@ -160,14 +161,23 @@ class SyncTimes:
         uneven = self.uneven * cell.local_steps * self.compute
         return self.transfer(cell.bits_per_second) + uneven
 
-    def _has_first(self, cell: Cell, steps: float, outer: float) -> float:
-        """How likely the first synchronisation of a run is among those measured, in [0, 1]."""
-        every, skipped = cell.local_steps, np.array(self.warm_up)
-        if cell.steps is None or not len(skipped):
+    def _firsts(self, cell: Cell, steps: float, outer: float) -> float:
+        """How many of the measured synchronisations are likely the first of a run.
+
+        Steps that are so many times those of a measured run are taken for those of so many runs,
+        if that fits their synchronisations; else for those of one run.
+        """
+        every, (skipped, lengths) = cell.local_steps, np.reshape(self.runs, (-1, 2)).T
+        if cell.steps is None or not outer or not len(skipped):
             return 0.0
-        counted = (skipped + steps) // every - skipped // every
-        fits = skipped[np.abs(counted - outer) < 1] if cell.outer is not None else skipped
-        return float(np.mean((fits if len(fits) else skipped) < every))
+        fits, n_runs = skipped, 1.0
+        if cell.outer is not None:
+            for n_runs in (*np.unique(steps / lengths[steps % lengths == 0]), 1.0):
+                counted = (skipped + steps / n_runs) // every - skipped // every
+                fits = skipped[n_runs * counted == outer]
+                if len(fits):
+                    break
+        return min(outer, n_runs * float(np.mean((fits if len(fits) else skipped) < every)))
 
     def utilisation(
         self,
@@ -195,7 +205,7 @@ class SyncTimes:
         outer = steps / cell.local_steps if cell.outer is None else float(cell.outer)
         far = self._distance(cell.bits_per_second)
         set_up = np.interp(math.log(cell.bits_per_second), np.log(self.links), self.first)
-        set_up *= self._has_first(cell, steps, outer) if outer else 0.0
+        set_up *= self._firsts(cell, steps, outer)
         rest = steps * self.other + outer * self.blocked(cell)
         doubt, width = min(1.0, far / 2), math.exp(self.spread[0] + self.spread[1] * far)
         odds = steps * self.compute / (rest + set_up * np.array([1.0, 1.0 + doubt, 1.0 - doubt]))
@@ -203,9 +213,7 @@ class SyncTimes:
         return Prediction(*(odds / (1.0 + odds)).tolist())
 
 
-def assumed(
-    *, nbytes: float, n_workers: int, bits_per_second: float, step: float
-) -> SyncTimes:
+def assumed(*, nbytes: float, n_workers: int, bits_per_second: float, step: float) -> SyncTimes:
     """The usual formula: a step takes `step` seconds and nothing but it and the ring takes time."""
     spread = (math.log(1.5), 0.0)  # the formula is off by 1.08 to 1.92 on measured runs
     return SyncTimes(nbytes, n_workers, step, 0.0, (bits_per_second,), (1.0,), spread=spread)
@@ -271,15 +279,15 @@ def _fit(measured: Sequence[Measured], nbytes: float, n_workers: int) -> SyncTim
             waited = m.cell.local_steps * m.compute * has_later
             rows.append(np.array([*each, waited]) / blocked)
             seen.add((speed, m.cell.local_steps))
-    design, inverse, uneven = np.array(rows), [0.0], 0.0
-    # With one H on each link, what is uneven cannot be told from the link.
-    for counts in (len(seen) > len(links), False):
-        if not all(inverse):
-            design[:, -1] *= counts
-            *inverse, uneven = nnls(design, np.ones(len(rows)))[0].tolist()
-    if not all(inverse):
-        slow = links[inverse.index(0.0)]
-        raise ValueError(f"sync_blocked_ms must be positive where outer is 1, got 0 at {slow:g} bit/s")
+    if silent := {*links} - {speed for speed, _ in seen}:
+        raise ValueError(
+            f"sync_blocked_ms must be positive where outer is 1, got 0 at {min(silent):g} bit/s"
+        )
+    design = np.array(rows)
+    # With one H on each link, or where it takes all, what is uneven cannot be told from the link.
+    *inverse, uneven = nnls(design, np.ones(len(rows)))[0].tolist()
+    if len(seen) == len(links) or not all(inverse):
+        inverse, uneven = nnls(design[:, :-1], np.ones(len(rows)))[0].tolist(), 0.0
     fit = SyncTimes(
         nbytes,
         n_workers,
@@ -288,7 +296,7 @@ def _fit(measured: Sequence[Measured], nbytes: float, n_workers: int) -> SyncTim
         links=tuple(links),
         efficiency=tuple(1 / one for one in inverse),
         uneven=uneven,
-        warm_up=tuple(m.first_step for m in measured),
+        runs=tuple((m.first_step, m.cell.steps or 1) for m in measured),
     )
     return replace(fit, first=_set_up(measured, fit))
 
