@@ -70,7 +70,7 @@ def _run(settings: argparse.Namespace) -> int:
     if settings.json and not settings.predict:
         raise ValueError("--json must come with --predict, whose rows it has the answers to")
     fit, told = _model(settings)
-    text = [*told, "", *_table(fit), "", *_ways(fit)]
+    text = [*told, "", *over_bandwidth(fit), "", *over_ways(fit)]
     if settings.predict:
         cells = read_cells(settings.predict)
         answers = [fit.predict(cell) for cell in cells]
@@ -153,7 +153,7 @@ def _lines(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def _table(fit: SyncTimes) -> list[str]:
+def over_bandwidth(fit: SyncTimes) -> list[str]:
     """Share of time computing over bandwidth and local steps, and where it is high enough."""
     rows = [["share of time computing, link", *(f"H={h}" for h in STEPS), f"H for {BUSY}"]]
     for speed in sorted({*SPEEDS, *fit.links}):
@@ -172,7 +172,7 @@ def knee(fit: SyncTimes, bits_per_second: float) -> str:
     return f"{max(1, math.ceil(needed / gain)):,}" if gain > 0 else "never"
 
 
-def _ways(fit: SyncTimes) -> list[str]:
+def over_ways(fit: SyncTimes) -> list[str]:
     """What fragments, overlap and compression would give, by bandwidth, at one H."""
     steps = STEPS[2]
     rows = [[f"at H={steps}, link", *(name for name, *_ in WAYS)]]
@@ -200,4 +200,4 @@ def _predicted(cells: list[Cell], answers: list[Prediction]) -> list[str]:
     return _lines(rows)
 
 
-__all__ = ["PROGRAM", "main"]
+__all__ = ["PROGRAM", "main", "over_bandwidth", "over_ways"]

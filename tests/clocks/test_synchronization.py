@@ -1,4 +1,4 @@
-"""The time model of local steps: its closed form, what it gives back, and measured runs held out."""
+"""The time model of local steps: closed form, what a fit gives back, runs held out."""
 
 from pathlib import Path
 

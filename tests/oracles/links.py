@@ -1,4 +1,4 @@
-"""Slow plain twins of links: fair sharing, rounds of a ring and a tree, fragments sent meanwhile."""
+"""Slow plain twins of links: fair sharing, rounds of all-reduces, fragments sent meanwhile."""
 
 from math import ceil, inf, log2
 
