@@ -99,34 +99,29 @@ def sweep(fit: SyncTimes) -> dict[str, float]:
     return {"cells": cells, "seconds": time.perf_counter() - begin}
 
 
-def main(path: str) -> None:
-    """Writes everything that the page says."""
+def answer(path: Any) -> dict[str, Any]:
+    """Everything that the page says, from the file of runs."""
     measured = read_runs(path)
     fit = fit_runs(measured, **PAYLOAD)
     left_out = {name: predicted(splits(measured, group)) for name, group in GROUPS.items()}
     left_out["all cells but one"] = predicted(alone(measured))
-    storage.save_json(
-        FILE,
-        {
-            "cells": left_out["one link"],
-            "left_out": {name: summary(rows) for name, rows in left_out.items()},
-            "over_bandwidth": over_bandwidth(fit),
-            "over_ways": over_ways(fit),
-            "sweep": sweep(fit),
-            "fit": {
-                "n_parameters": N_PARAMETERS,
-                "compute_ms": 1e3 * fit.compute,
-                "uneven": fit.uneven,
-                "links": [
-                    {"link_mbit_per_s": speed / 1e6, "efficiency": share, "first_ms": 1e3 * first}
-                    for speed, share, first in zip(
-                        fit.links, fit.efficiency, fit.first, strict=True
-                    )
-                ],
-            },
+    return {
+        "cells": left_out["one link"],
+        "left_out": {name: summary(rows) for name, rows in left_out.items()},
+        "over_bandwidth": over_bandwidth(fit),
+        "over_ways": over_ways(fit),
+        "sweep": sweep(fit),
+        "fit": {
+            "n_parameters": N_PARAMETERS,
+            "compute_ms": 1e3 * fit.compute,
+            "uneven": fit.uneven,
+            "links": [
+                {"link_mbit_per_s": speed / 1e6, "efficiency": share, "first_ms": 1e3 * first}
+                for speed, share, first in zip(fit.links, fit.efficiency, fit.first, strict=True)
+            ],
         },
-    )
+    }
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    storage.save_json(FILE, answer(sys.argv[1]))

@@ -48,6 +48,7 @@ def drawn(seed):
     return starts, nbytes, capacities, since, limits
 
 
+@pytest.mark.slow
 def test_a_shared_link_agrees_with_a_plain_loop_in_1000_cases():
     for seed in range(1000):
         starts, nbytes, capacities, since, limits = drawn(seed)
@@ -64,7 +65,7 @@ def carried(begin, end, capacities, since):
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_bytes_on_the_wire_are_conserved(seed):
     starts, nbytes, capacities, since, limits = drawn(seed)
     done = clocks.shared_link(starts, nbytes, capacities, since=since)

@@ -1,6 +1,4 @@
-"""The time model of local steps: closed form, what a fit gives back, runs held out."""
-
-from pathlib import Path
+"""The time model of local steps: its closed form, what a fit gives back."""
 
 import numpy as np
 import pytest
@@ -10,9 +8,6 @@ from asyncjax.__main__ import main
 from asyncjax.clocks import synchronization as sync
 from tests.oracles import links as plain
 
-MEASURED = Path(__file__).parents[3] / "shared" / "traces" / "diloco_l40s.csv"
-N_PARAMETERS, N_WORKERS = 30_846_720, 4
-PAYLOAD = {"nbytes": 4 * N_PARAMETERS, "n_workers": N_WORKERS}
 HEAD = (
     "algorithm,local_steps,link_mbit_per_s,repeat,step,outer,"
     "compute_ms,sync_blocked_ms,optimizer_ms,loader_ms"
@@ -21,7 +16,9 @@ HEAD = (
 COMPUTE, OTHER, UNEVEN = 20.0, 1.0, 0.05  # milliseconds, and a share
 EFFICIENCY, SET_UP = {100: 0.8, 1000: 0.9}, {100: 400.0, 1000: 100.0}
 CELLS = [
-    (name, h, speed) for name in ("diloco", "local_sgd") for h in (1, 4, 64) for speed in SET_UP
+    (name, h, speed)
+    for name, h in (("diloco", 1), ("diloco", 4), ("diloco", 64), ("local_sgd", 64))
+    for speed in SET_UP
 ]
 
 
@@ -108,35 +105,6 @@ def test_200_cells_take_no_time(table):
     ]
     assert len(shares) == 200
     assert 0 < min(shares) <= max(shares) <= 1
-
-
-@pytest.fixture(scope="module")
-def real():
-    if not MEASURED.exists():
-        pytest.skip(f"{MEASURED} is not here: the measured runs lie beside the repository")
-    return sync.read_runs(MEASURED)
-
-
-def held_out(measured, of):
-    """Relative errors, and whether the interval has the truth, each group left out in turn."""
-    errors, holds = [], []
-    for group in sorted({of(one.cell) for one in measured}):
-        rest = [one for one in measured if of(one.cell) != group]
-        fit = sync.fit_runs(rest, **PAYLOAD)
-        for one in measured:
-            if of(one.cell) == group:
-                answer = fit.predict(one.cell)
-                errors.append(abs(answer.share / one.share - 1))
-                holds.append(answer.low <= one.share <= answer.high)
-    return np.array(errors), np.mean(holds)
-
-
-@pytest.mark.parametrize("of", ["bits_per_second", "local_steps"])
-def test_measured_runs_are_predicted_from_the_others(real, of):
-    errors, holds = held_out(real, lambda cell: getattr(cell, of))
-    assert np.median(errors) <= 0.05  # the order asks for 0.10 and 0.25
-    assert errors.max() <= 0.20
-    assert holds >= 0.9
 
 
 def asked(folder, *words):
@@ -243,6 +211,7 @@ def test_bad_options_are_refused_in_a_sentence(tmp_path, monkeypatch, capsys, gi
 
 
 def test_bad_cells_are_refused_in_a_sentence(table, capsys):
+    table.write_text(made_rows([("diloco", 4, 1000)]))
     cells = table.parent / "cells.csv"
     head = "algorithm,local_steps,link_mbit_per_s,steps,outer\n"
     for row, words in (
