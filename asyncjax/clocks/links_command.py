@@ -37,7 +37,7 @@ PROGRAM = "asyncjax links"
 BUSY = 0.9  # the share of time computing that a knee is at
 STEPS = (1, 8, 32, 128, 512)
 SPEEDS = (1e8, 2e8, 5e8, 1e9, 2.5e9, 1e10, 2.5e10, 1e11)
-# What a bar of the last table changes: fragments, overlap in steps for each of them, compression.
+# Columns of the last table: fragments, whether the next is computed meanwhile, compression.
 WAYS = (
     ("as it is", 1, False, 1.0),
     ("4 fragments, sent while computing", 4, True, 1.0),
@@ -112,7 +112,8 @@ def _model(settings: argparse.Namespace) -> tuple[SyncTimes, list[str]]:
     measured = read_runs(settings.file)
     fit = fit_runs(measured, **payload)
     if len(measured) == 1:
-        told += ["warning: one cell alone is measured: other links and local steps are a guess"]
+        told += ["one cell alone is measured: other links and local steps are a guess"]
+        print(f"asyncjax.links: warning: {told[-1]}", file=sys.stderr)
     told += [
         f"measured: {len(measured)} cells; a step computes {1e3 * fit.compute:.2f} ms and takes"
         f" {1e3 * fit.other:.2f} ms for loader and optimizer",

@@ -49,7 +49,7 @@ def test_utilisation_is_that_of_a_plain_loop(fragments, overlap, transfer):
     ways = {"fragments": fragments, "overlap": overlap}
     got = clocks.utilisation(compute=1.0, transfer=transfer, local_steps=16, **ways)
     slow = plain.streaming(1.0, transfer, 16, fragments, overlap, periods=200)
-    assert got == pytest.approx(slow, rel=2e-2)
+    assert got == pytest.approx(slow, rel=2e-3)
 
 
 def test_a_fit_gives_back_what_made_the_runs(table):
@@ -121,9 +121,9 @@ def test_the_command_answers_in_the_order_of_the_rows(table, capsys):
     out = folder / "out.json"
     words = ("--workers", "2", "--predict", str(cells), "--json", str(out))
     assert asked(folder, *words) == 0
-    told = capsys.readouterr().out
-    assert "efficiency 0.80" in told
-    assert "warning" not in told
+    told = capsys.readouterr()
+    assert "efficiency 0.80" in told.out
+    assert not told.err
     answers = storage.load_json(out)["cells"]
     assert [one["algorithm"] for one in answers] == ["LocalSGD", "diloco", "local-sgd"]
     assert [one["local_steps"] for one in answers] == [64, 1, 8]
@@ -137,7 +137,7 @@ def test_the_command_answers_in_the_order_of_the_rows(table, capsys):
 def test_the_command_says_what_one_cell_and_none_stand_for(table, capsys):
     table.write_text(made_rows([("diloco", 4, 1000)]))
     assert asked(table.parent, "--workers", "2") == 0
-    assert "warning: one cell alone" in capsys.readouterr().out
+    assert "warning: one cell alone is measured" in capsys.readouterr().err
     given = ["--parameters", "30.8e6", "--workers", "4", "--link", "1e9", "--step-ms", "25"]
     assert main(["links", *given]) == 0
     told = capsys.readouterr().out
