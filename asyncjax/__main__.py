@@ -3,6 +3,7 @@
     asyncjax whatif durations.csv
     asyncjax rollouts lengths.csv
     asyncjax check-control manager.py --batch 32 --slots 128 --max-staleness 4
+    asyncjax links measured.csv --parameters 30.8e6 --workers 4
     asyncjax study my_rule.py
 
 What stands after the name of a command is handed to it as it is.
@@ -27,6 +28,10 @@ COMMANDS = {
     "check-control": (
         "asyncjax.rollouts.control_command",
         "whether a staleness manager of your own is right, from a Python file",
+    ),
+    "links": (
+        "asyncjax.clocks.links_command",
+        "what share of time workers compute over a slow network, from measured runs or a bandwidth",
     ),
     "study": (
         "asyncjax.study.command",

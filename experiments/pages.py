@@ -18,6 +18,7 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `papers()` | figures of the five papers (`experiments/papers`) |
 | `counted()` | how many rows of `docs/claims.md` hold |
 | `simulated(kind)` | what the last campaign of `tests.simulate.seeds` gave |
+| `links()` | what `experiments.links` found |
 
 `where` is as in `study.less`. `python -m experiments.pages` writes all pages that changed, with
 `--check` it says which are not current, with names it writes those alone.
@@ -79,6 +80,7 @@ def namespace(page: Path) -> dict[str, Any]:
         "bench": bench,
         "papers": lambda: figure_of_papers.page(page),
         "simulated": simulated,
+        "links": lambda: json.loads((part.ROWS / "links.json").read_text(encoding="utf-8")),
         "counted": lambda: counted(cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))),
     }
 

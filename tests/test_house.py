@@ -44,7 +44,7 @@ traces: clocks
 results: traces
 simulation: clocks traces buffers steps orders stragglers problems results
 live: clocks traces problems simulation results
-__main__: rollouts study whatif
+__main__: clocks rollouts study whatif
 rollouts: clocks traces problems simulation results
 study: clocks traces problems steps orders stragglers simulation rollouts cluster live results
 whatif: clocks traces problems steps simulation results study

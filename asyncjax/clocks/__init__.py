@@ -13,6 +13,10 @@ is a function of `(key, i, j)` alone, so all rules compared under one key face t
 | `of_trace`, `fitted`, `resampled` | a clock of what a trace recorded, by one of these laws |
 | `read_durations`, `recording`, `RECORDINGS`, `Recording` | times from a file, or brought along |
 | `communicating` | adds links: download and upload |
+| `link`, `Link`, `fit_link` | links in bytes, and from measured messages; a `Link` makes a clock |
+| `ring_all_reduce`, `tree_all_reduce`, `server_all_reduce` | time to sum over workers |
+| `shared_link` | when transfers through one link are done, event by event |
+| `utilisation` | share of time computing, with fragments sent meanwhile |
 | `with_failures`, `available`, `on_off` | lost jobs, workers that come and go, outages |
 | `with_speed` | any power over time |
 | `Clock` | what all of them are |
@@ -39,22 +43,35 @@ from asyncjax.clocks.independent_laws import (
     uniform,
     weibull,
 )
+from asyncjax.clocks.links import (
+    Link,
+    fit_link,
+    link,
+    ring_all_reduce,
+    server_all_reduce,
+    shared_link,
+    tree_all_reduce,
+)
 from asyncjax.clocks.markov_chain import markov
 from asyncjax.clocks.of_trace import fitted, of_trace, resampled
 from asyncjax.clocks.reading import read_durations
 from asyncjax.clocks.recordings import RECORDINGS, Recording, recording
+from asyncjax.clocks.synchronization import utilisation
 
 __all__ = [
     "RECORDINGS",
     "Clock",
+    "Link",
     "Recording",
     "available",
     "communicating",
     "constant",
     "exponential",
+    "fit_link",
     "fitted",
     "folded_normal",
     "gamma",
+    "link",
     "lognormal",
     "markov",
     "of_trace",
@@ -65,8 +82,13 @@ __all__ = [
     "recorded",
     "recording",
     "resampled",
+    "ring_all_reduce",
+    "server_all_reduce",
+    "shared_link",
     "shifted_exponential",
+    "tree_all_reduce",
     "uniform",
+    "utilisation",
     "weibull",
     "with_failures",
     "with_speed",

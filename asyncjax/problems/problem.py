@@ -104,6 +104,11 @@ class Problem(Generic[Model]):
         return self.worker_state_of(self.data, self.params)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of a model in its own dtypes: what a message carries that is not compressed."""
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.params))
+
+    @property
     def objective(self) -> Callable[[PyTree], jax.Array] | None:
         """The function `params -> scalar` that is minimised, or None.
 
