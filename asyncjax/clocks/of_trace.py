@@ -100,7 +100,7 @@ def resampled(durations: Any, *, block: int | None = None, common: bool | None =
         >>> (in_order[0, 1:3] - in_order[0, :2]).astype(int) % 3  # the next, or the first again
         Array([1, 1], dtype=int32)
     """
-    rows = _rows(durations)
+    rows = rows_of(durations)
     together = memory.moves_together(rows) if common is None else common
     if block is None:
         blocks = [memory.block_length(row) for row in rows]
@@ -126,7 +126,7 @@ def fitted(durations: Any) -> Clock:
         >>> clock.mean.tolist(), clock.variance.round(9).tolist()
         ([2.0, 5.0], [1.0, 0.0])
     """
-    mean, variance = np.array([[row.mean(), row.var()] for row in _rows(durations)]).T
+    mean, variance = np.array([[row.mean(), row.var()] for row in rows_of(durations)]).T
     return lognormal(mean=mean, sigma=np.sqrt(np.log1p(variance / mean**2)))
 
 
@@ -162,7 +162,7 @@ def of_trace(
         >>> clock.mean.tolist(), clocks.of_trace(trace, law=clocks.fitted, n_workers=3).n_workers
         ([1.0, 2.5], 3)
     """
-    worker, duration, known = _recorded_jobs(trace)
+    worker, duration, known = recorded_jobs(trace)
     wanted = known if n_workers is None else whole("n_workers", n_workers)
 
     def clock_of(times: np.ndarray) -> Clock:
@@ -177,7 +177,7 @@ def of_trace(
     return communicating(clock_of(compute), upload=clock_of(link))
 
 
-def _recorded_jobs(trace: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def recorded_jobs(trace: Any) -> tuple[np.ndarray, np.ndarray, int]:
     """Worker and duration of every arrival, and the number of workers."""
     if trace.start is None:
         raise ValueError("trace must record when jobs started (start), got None")
@@ -225,14 +225,14 @@ def _parts(computed: Any, duration: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.maximum(compute, least), np.maximum(duration - compute, least)
 
 
-def _rows(durations: Any) -> Rows:
+def rows_of(durations: Any, name: str = "durations") -> Rows:
     """Rows of times, checked."""
     rows: Rows = []
     for place, row in enumerate(durations):
-        times = np.asarray(within(f"durations[{place}]", row, above=0.0), np.float64)
+        times = np.asarray(within(f"{name}[{place}]", row, above=0.0), np.float64)
         if times.ndim != 1 or not times.size:
             raise ValueError(
-                f"durations must hold a row of at least one time a worker, got shape {times.shape}"
+                f"{name} must hold a row of at least one time a worker, got shape {times.shape}"
                 f" for worker {place}"
             )
         rows.append(times)
