@@ -36,7 +36,7 @@ _BETTER = 3.0  # nats by which a law with more parts must be better
 _STRAY = 0.01  # share of a lognormal law in every density
 _FINEST = 0.005  # deviation of log times below which they count as constant
 _MOST_BINS = 20_000
-_NOTABLE = 2.0  # standard errors of a slowdown in common phases, or the worker has no part in them
+_NOTABLE = 4.0  # standard errors of a slowdown in common phases, or the worker has no part in them
 _PIECES = 10  # of a drift that goes on
 _FEW = 5  # phases in the log, below which it is said
 

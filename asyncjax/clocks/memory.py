@@ -34,7 +34,7 @@ def autocorrelation(table: np.ndarray) -> np.ndarray:
 
 
 def block_length(row: np.ndarray) -> int:
-    """Jobs of a moving block that keeps the memory of one worker's times; 1: no memory is seen."""
+    """Jobs of a moving block that keeps the memory of a worker's times; 1: no memory is seen."""
     size = len(row)
     if size < _LEAST:
         return 1
@@ -52,15 +52,18 @@ def block_length(row: np.ndarray) -> int:
     return int(np.clip(math.ceil(length), 1, size // 3))
 
 
-def side_by_side(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Logs of times at equal shares of every worker's row, float64[n, T]; T the shortest row."""
-    shortest = min(map(len, rows))
-    columns = []
-    for row in rows:
-        place = np.arange(len(row)) * shortest // len(row)
-        jobs = np.bincount(place, minlength=shortest)
-        columns.append(np.bincount(place, np.log(row), minlength=shortest) / jobs)
-    return np.stack(columns)
+def aligned(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Jobs that workers do side by side, int64[n, T]: those of the same number where rows are even.
+
+    Else the next ones after each job of the shortest row begins, none of the workers waiting.
+    """
+    shortest = min(rows, key=len)
+    if all(len(row) == len(shortest) for row in rows):
+        return np.tile(np.arange(len(shortest)), (len(rows), 1))
+    begins = [np.cumsum(row / row.sum()) - row / row.sum() for row in rows]
+    moments = np.cumsum(shortest / shortest.sum()) - shortest / shortest.sum()
+    places = (np.searchsorted(begin, moments - 1e-12) for begin in begins)
+    return np.stack([np.minimum(p, len(row) - 1) for p, row in zip(places, rows, strict=True)])
 
 
 def togetherness(table: np.ndarray) -> float:
@@ -81,4 +84,5 @@ def togetherness(table: np.ndarray) -> float:
 
 def moves_together(rows: Sequence[np.ndarray]) -> bool:
     """Whether recorded workers are slow at the same time more often than by chance."""
-    return togetherness(side_by_side(rows)) > _SURE
+    pairs = zip(rows, aligned(rows), strict=True)
+    return togetherness(np.stack([np.log(row[jobs]) for row, jobs in pairs])) > _SURE

@@ -78,15 +78,17 @@ def resampled(durations: Any, *, block: int | None = None, common: bool | None =
 
     Formula: jobs `b m .. b m + b - 1` of a worker take the times of `b` of its recorded jobs in a
     row, which begin anywhere; the first recorded job follows the last. So times depend on those
-    before as they did, within a block. With common blocks all workers begin at the same share of
-    their rows, at which they were at the same time if none of them waited: phases in which they
-    are slow together stay so, between jobs of the same number.
+    before as they did, within a block. With common blocks all workers begin at the same moment of
+    the log and go on side by side, so that phases in which they are slow together stay so between
+    jobs of the same number. Side by side are jobs of the same number, or, where rows differ in
+    length, each job of the shortest and the next one of the others then, none of them waiting: the
+    longer rows leave jobs out.
 
     Args:
         durations: Times, positive, time units: `[n, k]`, or one row per worker of any length.
         block: Jobs of a block, at least 1; 1 draws every job for itself. None: by the
             autocorrelation of the log times (Politis and White 2004), of each worker, or the
-            longest if common; 1 where no memory is seen.
+            longest if common, in jobs of the shortest row; 1 where no memory is seen.
         common: Whether the blocks of all workers begin together. None: if the workers' times are
             correlated by more than chance, in jobs enough to tell.
 
@@ -102,6 +104,8 @@ def resampled(durations: Any, *, block: int | None = None, common: bool | None =
     """
     rows = rows_of(durations)
     together = memory.moves_together(rows) if common is None else common
+    if together:
+        rows = [row[jobs] for row, jobs in zip(rows, memory.aligned(rows), strict=True)]
     if block is None:
         blocks = [memory.block_length(row) for row in rows]
         blocks = [max(blocks)] * len(rows) if together else blocks
