@@ -1,10 +1,10 @@
 """Phases that recorded times went through: hidden chains of two states, learned from the times.
 
     z_t   Markov, P(1 | 0) = begins, P(0 | 1) = ends          hidden, of each chain
-    x_it  ~ Normal(place_i + shift_i z_t, sigma_i^2)          mean log time of worker i at moment t
+    x_it  ~ Normal(level_i + shift_i z_t, sigma_i^2)          mean log time of worker i at moment t
 
 A chain belongs to one worker, or all workers share one. With `p_t` the predicted and `q_t` the
-filtered probability of state 1, the smoothed one is (Baum and others 1970; Rabiner 1989)
+filtered probability of state 1, the smoothed one is (Rabiner 1989)
 
     g_t = q_t ((1 - ends) g_{t+1} / p_{t+1} + ends (1 - g_{t+1}) / (1 - p_{t+1}))
 """

@@ -240,6 +240,8 @@ def rows_of(durations: Any, name: str = "durations") -> Rows:
                 f" for worker {place}"
             )
         rows.append(times)
+    if not rows:
+        raise ValueError(f"{name} must hold a row of at least one time a worker, got no row")
     return rows
 
 

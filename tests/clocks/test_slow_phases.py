@@ -80,8 +80,8 @@ def test_timed_phases_are_a_power_of_exponential_lengths(float64):
         assert math.isclose(line.finish(3.0, 40.0), oracle.finish([pairs], 3.0, 40.0))
     assert abs(np.diff(begins)[2::2].mean() - FAST) < 2.0
     assert abs(np.diff(begins)[1::2].mean() - SLOW) < 1.5
-    own = timelines(clocks.phases(BASE, slowdown=2.0, fast=FAST, slow=SLOW, timed=True), KEY)
-    assert own[0].finish(0.0, 50.0) != own[1].finish(0.0, 50.0)
+    alone = timelines(clocks.phases(BASE, slowdown=2.0, fast=FAST, slow=SLOW, timed=True), KEY)
+    assert alone[0].finish(0.0, 50.0) != alone[1].finish(0.0, 50.0)
 
 
 def test_timed_phases_begin_in_the_long_run():
