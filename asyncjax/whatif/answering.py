@@ -66,7 +66,9 @@ class Answer:
     @cached_property
     def words(self) -> Words:
         """The answer in words."""
-        facts = _of(self, "description comparison learning stationarity by_period")
+        facts = _of(self, "description comparison learning stationarity")
+        periods = () if self.stationarity is None else self.stationarity.periods
+        facts["periods"] = list(zip(periods, self.by_period, strict=False))
         headline, advice, sentences, caveats = (said(part, **facts) for part in Words._fields)
         return Words(headline[0], advice[0], sentences, caveats)
 
@@ -79,9 +81,8 @@ class Answer:
         return self._filled("page.html.j2").strip() + "\n"
 
     def _filled(self, template: str) -> str:
-        facts = _of(self, "log description comparison learning advice words command")
-        told = _of(self, "stationarity by_period")
-        return filled(template, page=page, versions=versions(), **facts, **told)
+        facts = _of(self, "log description comparison learning advice words command stationarity")
+        return filled(template, page=page, versions=versions(), **facts)
 
     def numbers(self) -> dict[str, Any]:
         """All figures as plain values, as `--json` writes them; times in the unit of the log."""

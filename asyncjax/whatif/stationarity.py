@@ -5,14 +5,16 @@ The time of a gradient under each rule, of a stretch of the log with durations d
     fastest k of n (k = n: synchronous)    mean_t d_(k)t / k
     pure asynchronous, buffered            1 / sum_i (1 / mean_t d_it)
 
-*Forecast.* Let s_m^2 be the variance of the logarithm of that time over the m windows of a log of
-K jobs. How it falls with the length of windows tells what jobs remember: as 1 / length if nothing,
-not at all if slow phases have every length (a variance-time plot: Leland et al. 1994, "On the
-self-similar nature of Ethernet traffic"; batch means without a choice of the batch). With the slope
-b of log s_m^2 over log(K / m), m = 6, 12, 24, between -1 and 0 and one for all rules, the next L
-jobs take exp(log time of the log -+ h), in nine cases of ten,
+*Forecast.* Let s_m^2 be the variance of the logarithm of that time over the m windows of a log. How
+it falls with the length of windows tells what jobs remember: as 1 / length if nothing, not at all
+if slow phases have every length (a variance-time plot: Leland et al. 1994, "On the self-similar
+nature of Ethernet traffic"; batch means without a choice of the batch). With the slope b of
+log s_m^2 over log(1 / m), m = 6, 12, 24, between -1 and 0 and one for all rules, what follows, r
+times as long as the log, takes exp(log time of the log -+ h) in nine cases of ten,
 
-    h = t_5(0.95) s_6 sqrt((6 L / K)^b + 6^b)
+    h = t_5(0.95) s sqrt(r^b + 1),    s^2 = max_m s_m^2 m^b
+
+where s^2 is the variance of the whole log's. Gains over synchronous rounds are treated alike.
 
 *Alarm.* To the log times y of m windows (24, fewer where jobs remember for longer than one) a step
 at each window, but for a sixth at either end, and a line are fitted. With c the coefficient of such
@@ -71,6 +73,7 @@ class Stationarity(NamedTuple):
     memory: float  # jobs that one is alike to, of the rule that remembers most
     periods: tuple[Period, ...]  # two of a log that is not stationary, or one, the whole
     pace: tuple[Interval, ...]  # R; time of a gradient in what follows; NaN: too short to tell
+    gain: tuple[Interval, ...]  # R; its rate of gradients there over that of synchronous rounds
 
     @property
     def is_told(self) -> bool:
@@ -86,6 +89,17 @@ class Stationarity(NamedTuple):
     def is_alarm(self) -> bool:
         """Whether the log changes by more than chance and more than a tenth."""
         return len(self.periods) > 1
+
+    @property
+    def by_rule(self) -> list[tuple[str, float]]:
+        """Each rule, and how its second half compares to its first."""
+        return list(zip(self.rules, self.halves.tolist(), strict=True))
+
+    @property
+    def margin(self) -> tuple[float, float]:
+        """How much less, and more, time synchronous rounds may take in what follows, as shares."""
+        value, low, high = self.pace[0]
+        return 1 - low / value, high / value - 1
 
 
 def stationarity_of(log: Log, *, ahead: float = AHEAD) -> Stationarity:
@@ -111,12 +125,26 @@ def stationarity_of(log: Log, *, ahead: float = AHEAD) -> Stationarity:
             ends = (0.0, at / jobs), (at / jobs, 1.0)
             shown = zip(ends, parts, strict=True)
             periods = tuple(Period(*end, np.exp(part - level)) for end, part in shown)
-            now, change = parts[1], np.abs(parts[1] - parts[0])
-    half = np.maximum(_half_width(table, waited, shortest, ahead), change)
-    pace = np.exp(np.stack([now, now - half, now + half], axis=1))
-    told = tuple(Interval(*map(float, row)) for row in pace)
-    halves = np.exp(second - first)
-    return Stationarity(names, np.exp(windows - level), halves, p_values, memory, periods, told)
+            now, change = parts[1], parts[1] - parts[0]
+    scales = [_of_windows(table, waited, count) for count in _SCALES if shortest >= count]
+    pace = _ahead(now, change, scales, ahead)
+    gain = _ahead(now[:1] - now, change[:1] - change, [each[:, :1] - each for each in scales], ahead)
+    relative, halves = np.exp(windows - level), np.exp(second - first)
+    return Stationarity(names, relative, halves, p_values, memory, periods, pace, gain)
+
+
+def _ahead(
+    now: np.ndarray, change: np.ndarray, scales: Sequence[np.ndarray], ahead: float
+) -> tuple[Interval, ...]:
+    """Where what is `now`, in logarithms, should lie in what follows; NaN: no windows to tell."""
+    half = np.maximum(_half_width(scales, ahead), np.abs(change)) if scales else np.nan * now
+    ends = np.exp(np.stack([now, now - half, now + half], axis=1))
+    return tuple(Interval(*row) for row in ends.tolist())
+
+
+def times_of(table: np.ndarray) -> np.ndarray:
+    """The logarithm of the time of a gradient by rule, float64[R], of durations float64[n, K]."""
+    return _log_times(table, _rules(len(table))[0])
 
 
 def _rules(n: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -149,17 +177,17 @@ def _of_windows(table: np.ndarray, waited: Sequence[int], count: int) -> np.ndar
     return np.stack([_log_times(part, waited) for part in _cut(table, count)])
 
 
-def _half_width(table: np.ndarray, waited: Sequence[int], jobs: int, ahead: float) -> np.ndarray:
-    """Half of the width of the interval of the log time, float64[R]: see the head of the file."""
-    counts = [count for count in _SCALES if jobs >= count]
-    if not counts:
-        return np.full(len(_rules(len(table))[1]), np.nan)
-    variances = [_of_windows(table, waited, count).var(axis=0, ddof=1) for count in counts]
-    length = -np.log(counts) + np.mean(np.log(counts))
-    slopes = length @ np.log(np.array(variances) + 1e-18) / max((length**2).sum(), 1e-18)
-    slope, count = min(0.0, max(-1.0, float(slopes.mean()))), counts[0]
-    share = (count * ahead) ** slope + count**slope
-    return special.stdtrit(count - 1, (1 + LEVEL) / 2) * np.sqrt(variances[0] * share)
+def _half_width(scales: Sequence[np.ndarray], ahead: float) -> np.ndarray:
+    """Half of the width of intervals, float64[R], from log times float64[m, R] of m windows each."""
+    counts = np.array([len(windows) for windows in scales])
+    variances = np.stack([windows.var(axis=0, ddof=1) for windows in scales])
+    varies = (variances > 1e-18).all(axis=0)
+    length = -np.log(counts) + np.log(counts).mean()
+    slopes = length @ np.log(variances[:, varies]) / max((length**2).sum(), 1e-18)
+    slope = float(np.clip(slopes.mean(), -1.0, 0.0)) if varies.any() else 0.0
+    whole = (variances * counts[:, None] ** slope).max(axis=0)
+    quantile = special.stdtrit(counts[0] - 1, (1 + LEVEL) / 2)
+    return quantile * np.sqrt(whole * (ahead**slope + 1.0))
 
 
 @cache
