@@ -108,7 +108,8 @@ def stationarity_of(log: Log, *, ahead: float = AHEAD) -> Stationarity:
     waited, names = _rules(len(table))
     jobs, shortest = table.shape[1], min(map(len, log.durations))
     level = _log_times(table, waited)
-    first, second = (_log_times(half, waited) for half in _cut(table, 2))
+    halves = _cut(table, 2) if jobs > 1 else (table, table)
+    first, second = (_log_times(half, waited) for half in halves)
     memory = _memory(table, waited)
     count = int(min(_MOST, shortest // 2, jobs / memory))
     windows, p_values = np.zeros((0, len(names))), np.full(len(names), np.nan)
@@ -128,9 +129,11 @@ def stationarity_of(log: Log, *, ahead: float = AHEAD) -> Stationarity:
             now, change = parts[1], parts[1] - parts[0]
     scales = [_of_windows(table, waited, count) for count in _SCALES if shortest >= count]
     pace = _ahead(now, change, scales, ahead)
-    gain = _ahead(now[:1] - now, change[:1] - change, [each[:, :1] - each for each in scales], ahead)
-    relative, halves = np.exp(windows - level), np.exp(second - first)
-    return Stationarity(names, relative, halves, p_values, memory, periods, pace, gain)
+    gain = _ahead(
+        now[:1] - now, change[:1] - change, [each[:, :1] - each for each in scales], ahead
+    )
+    relative, changes = np.exp(windows - level), np.exp(second - first)
+    return Stationarity(names, relative, changes, p_values, memory, periods, pace, gain)
 
 
 def _ahead(

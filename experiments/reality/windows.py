@@ -79,9 +79,9 @@ def phased(rng: np.random.Generator, n: int, jobs: int) -> np.ndarray:
     return phase * rng.gamma(25.0, 1 / 25, (n, jobs))
 
 
-def drifting(rng: np.random.Generator, n: int, jobs: int) -> np.ndarray:
-    """Independent times that grow to 1.3 times what they were."""
-    return remembering(rng, n, jobs) * np.linspace(1.0, 1.3, jobs)
+def drifting(rng: np.random.Generator, n: int, jobs: int, to: float = 1.3) -> np.ndarray:
+    """Independent times that grow to so many times what they were."""
+    return remembering(rng, n, jobs) * np.linspace(1.0, to, jobs)
 
 
 def stepping(rng: np.random.Generator, n: int, jobs: int) -> np.ndarray:
