@@ -2,7 +2,8 @@
 
 Run `python -m benchmarks.traces`; it prints a Markdown table of microseconds an arrival. Absolute
 times belong to the machine they were taken on; what counts is the growth along a row. With
-`--log-rows 1000000` it prints instead what it takes to read logs of so many rows, a process each.
+`--log-rows 1000000` it prints instead what it takes to read logs of so many rows, a process each;
+with `--clocks` how many times as long pure traces of clocks with memory take as those of `gamma`.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import jax
 import numpy as np
 
 from asyncjax import clocks, traces
-from benchmarks.timing import seconds, setting
+from benchmarks.timing import ratio, seconds, setting
 
 WORKERS = (10, 100, 1000)
 KEY = jax.random.key(0)
@@ -76,6 +77,40 @@ RULES: dict[str, Make] = {
     "fastest half": rounds(0.5),
     "shuffled, outages and losses": failing(server(dispatch=traces.shuffled(), timeout=100.0)),
 }
+
+
+def with_memory(n: int) -> dict[str, clocks.Clock]:
+    """Clocks of n workers with memory, and what they are compared with, first."""
+    gamma = clocks.gamma(2.0, np.sqrt(1.0 + np.arange(n)))
+    how = {"slowdown": 3.0, "fast": 60.0, "slow": 40.0}
+    log = np.random.default_rng(0).gamma(2.0, 0.5, (n, 200))
+    return {
+        "gamma": gamma,
+        "phases": clocks.phases(gamma, **how),
+        "common phases": clocks.phases(gamma, common=True, **how),
+        "resampled in blocks": clocks.resampled(log, block=20, common=True),
+        "on and off": clocks.on_off(gamma, up=clocks.exponential(60.0), down=clocks.constant(40.0)),
+        "timed phases": clocks.phases(gamma, timed=True, **how),
+        "common timed phases": clocks.phases(gamma, common=True, timed=True, **how),
+    }
+
+
+def memory(n_arrivals: int, repeats: int) -> None:
+    """Prints how many times as long as with `gamma` pure traces take."""
+    print(f"{setting()}; {n_arrivals} arrivals; ratio to gamma, median of {repeats} (quartiles)\n")
+    print("| clock | " + " | ".join(f"n = {n}" for n in WORKERS) + " |")
+    print("|---|" + "---|" * len(WORKERS))
+    cells: dict[str, list[str]] = {}
+    for n in WORKERS:
+        runs = {
+            name: lambda clock=clock: RULES["pure"](clock, n_arrivals).time
+            for name, clock in with_memory(n).items()
+        }
+        taken = seconds(runs, repeats)
+        for name, times in taken.items():
+            cells.setdefault(name, []).append(ratio(times, taken["gamma"]))
+    for name, row in cells.items():
+        print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
 def updates_for(make: Make, clock: clocks.Clock, n_arrivals: int) -> tuple[int, int]:
@@ -141,7 +176,11 @@ def main() -> None:
     parser.add_argument("--arrivals", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--log-rows", type=int)
+    parser.add_argument("--clocks", action="store_true")
     arguments = parser.parse_args()
+    if arguments.clocks:
+        memory(arguments.arrivals, arguments.repeats)
+        return
     if arguments.log_rows is not None:
         logs(arguments.log_rows)
         return

@@ -10,7 +10,9 @@ is a function of `(key, i, j)` alone, so all rules compared under one key face t
 | `lognormal`, `pareto` | independent, heavy tails |
 | `uniform`, `folded_normal`, `poisson` | independent, as published experiments draw them |
 | `markov` | a worker is fast or slow for a while |
+| `phases` | slow phases on top of any clock, by job or by time, of a worker or common |
 | `of_trace`, `fitted`, `resampled` | a clock of what a trace recorded, by one of these laws |
+| `fit`, `Fit` | the law that forecasts recorded times best, with memory or without |
 | `read_durations`, `recording`, `RECORDINGS`, `Recording` | times from a file, or brought along |
 | `communicating` | adds links: download and upload |
 | `with_failures`, `available`, `on_off` | lost jobs, workers that come and go, outages |
@@ -26,6 +28,7 @@ from asyncjax.clocks.compositions import (
     with_failures,
     with_speed,
 )
+from asyncjax.clocks.fitting import Fit, fit
 from asyncjax.clocks.independent_laws import (
     constant,
     exponential,
@@ -42,15 +45,18 @@ from asyncjax.clocks.independent_laws import (
 from asyncjax.clocks.markov_chain import markov
 from asyncjax.clocks.of_trace import fitted, of_trace, resampled
 from asyncjax.clocks.recordings import RECORDINGS, Recording, read_durations, recording
+from asyncjax.clocks.slow_phases import phases
 
 __all__ = [
     "RECORDINGS",
     "Clock",
+    "Fit",
     "Recording",
     "available",
     "communicating",
     "constant",
     "exponential",
+    "fit",
     "fitted",
     "folded_normal",
     "gamma",
@@ -59,6 +65,7 @@ __all__ = [
     "of_trace",
     "on_off",
     "pareto",
+    "phases",
     "poisson",
     "read_durations",
     "recorded",

@@ -1,7 +1,8 @@
 """The clock: how long every worker takes for every one of its jobs.
 
 A job of worker `i` lasts `download + load * compute + upload`; `compute` follows the clock's own
-law and each link is a clock of its own. The parts follow Egger, Kas Hanna and Bitar (2023).
+law, times the draws of its phases, and each link is a clock of its own. The parts follow Egger, Kas
+Hanna and Bitar (2023).
 
 A clock may also lose jobs (their compute time is inf) and change the power of its workers over
 time. Draws do not know when a job starts, so they are made at power 1; `timeline` does the rest.
@@ -22,7 +23,14 @@ from jax.typing import ArrayLike
 
 from asyncjax.checks import whole, within
 from asyncjax.clocks.law import Law, Parameter, draw_jobs, spread
-from asyncjax.clocks.rng import DOWNLOAD_STREAM, LOSS_STREAM, UPLOAD_STREAM, check_key, job_keys
+from asyncjax.clocks.rng import (
+    DOWNLOAD_STREAM,
+    LOSS_STREAM,
+    PHASE_STREAM,
+    UPLOAD_STREAM,
+    check_key,
+    job_keys,
+)
 
 Index = Array | np.integer | int  # of a worker or a job; traced ones are not checked
 _LAST_JOB = 2**31 - 1
@@ -80,6 +88,7 @@ class Clock:
         upload: Clock of the link to the server, None for no time.
         loss: float[n], probability that a job never returns, None for no loss.
         powers: How much work a worker does in a time unit, over time; several multiply.
+        phases: Clocks whose draws multiply the compute times, job by job.
 
     Example:
         >>> import jax
@@ -98,6 +107,7 @@ class Clock:
     upload: Clock | None = None
     loss: Parameter | None = None
     powers: tuple[Power, ...] = ()
+    phases: tuple[Clock, ...] = ()
 
     @property
     def n_workers(self) -> int:
@@ -113,7 +123,9 @@ class Clock:
     def is_random(self) -> bool:
         """Whether anything of a job is drawn; if not, the key may be None."""
         is_drawn = self.law.is_random or self.loss is not None
-        return is_drawn or any(part.is_random for part in (*self._links, *self.powers))
+        return is_drawn or any(
+            part.is_random for part in (*self._links, *self.powers, *self.phases)
+        )
 
     @property
     def is_plain(self) -> bool:
@@ -124,6 +136,8 @@ class Clock:
     def mean(self) -> Parameter:
         """Long-run mean duration, float[n], time units: of jobs that return, load 1, power 1."""
         total = self.law.mean(self.parameters)
+        for phase in self.phases:
+            total = total * phase.mean
         for link in self._links:
             total = total + link.mean
         return total
@@ -131,7 +145,10 @@ class Clock:
     @property
     def variance(self) -> Parameter:
         """Long-run variance of the durations that `mean` is of, float[n], inf where infinite."""
-        total = self.law.variance(self.parameters)
+        mean, total = self.law.mean(self.parameters), self.law.variance(self.parameters)
+        for phase in self.phases:  # of a product of independent numbers
+            total = total * (phase.variance + phase.mean**2) + mean**2 * phase.variance
+            mean = mean * phase.mean
         for link in self._links:
             total = total + link.variance
         return total
@@ -149,6 +166,8 @@ class Clock:
         load = np.asarray(within("load", load, above=0.0), np.float64)
         known = None if self.law.least is None else self.law.least(self.parameters)
         total = np.zeros(self.n_workers) if known is None else load * np.asarray(known, np.float64)
+        for phase in self.phases:
+            total = total * phase.least()
         for power in self.powers:
             fastest = np.asarray(power.rates, np.float64).max(axis=1)
             total = total / np.where(fastest > 0, fastest, 1.0)
@@ -231,8 +250,14 @@ def _lost(probability: Parameter, key: Array, worker: Array, first: Array, count
 
 def _row_times(row: Clock, key: Any, worker: Array, first: Array, load: Array, count: int) -> Times:
     """Draws for one worker; `row` is the clock with the leading axis taken away."""
-    drawn = draw_jobs(row.law, row.parameters, key, worker, first, count)
-    compute = _finite(load * _finite(drawn))
+    drawn = _finite(draw_jobs(row.law, row.parameters, key, worker, first, count))
+    for number, phase in enumerate(row.phases):
+        phase_key = None if key is None else jax.random.fold_in(key, PHASE_STREAM)
+        phase_key = None if key is None else jax.random.fold_in(phase_key, number)
+        drawn = _finite(
+            drawn * draw_jobs(phase.law, phase.parameters, phase_key, worker, first, count)
+        )
+    compute = _finite(load * drawn)
     if row.loss is not None:
         is_lost = _lost(row.loss, jax.random.fold_in(key, LOSS_STREAM), worker, first, count)
         compute = jnp.where(is_lost, jnp.inf, compute)

@@ -43,7 +43,7 @@ def _agreed(**clocks: Clock) -> dict[str, Clock]:
     return {name: part.broadcast(n_workers) for name, part in clocks.items()}
 
 
-def _widened(clock: Clock, **parameters: Any) -> tuple[Clock, dict[str, Parameter]]:
+def widened(clock: Clock, **parameters: Any) -> tuple[Clock, dict[str, Parameter]]:
     """Broadcasts a clock and parameters of its workers to one number of workers."""
     rows = Clock(align(**parameters), CONSTANT)
     clock, rows = _agreed(**{"clock": clock, " and ".join(parameters): rows}).values()
@@ -103,14 +103,14 @@ def with_failures(clock: Clock, probability: Any) -> Clock:
         [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, inf, inf]]
     """
     chance = within("probability", probability, least=0.0, below=1.0)
-    wide, rows = _widened(clock, probability=chance)
+    wide, rows = widened(clock, probability=chance)
     loss = rows["probability"]
     if wide.loss is not None:
         loss = wide.loss + loss - wide.loss * loss
     return replace(wide, loss=loss)
 
 
-def _with_power(clock: Clock, rates: Parameter, *, repeats: bool = True, **lengths: Clock) -> Clock:
+def with_power(clock: Clock, rates: Parameter, *, repeats: bool = True, **lengths: Clock) -> Clock:
     """Adds a power, rates float[1 or n, K], to a clock; one-worker parts are broadcast."""
     table = Clock({"rates": rates}, CONSTANT)
     clock, table, *pieces = _agreed(clock=clock, rates=table, **lengths).values()
@@ -156,6 +156,12 @@ def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) 
         >>> line, = timelines(clock, None)
         >>> line.finish(0.0, 3.0), line.finish(3.0, 1.0)
         (4.5, 4.75)
+
+        Drift: jobs become 5 % longer every 100 time units, ten times, and then stay so.
+
+        >>> drifting = clocks.with_speed(
+        ...     clocks.gamma(4.0, 1.0), [100.0] * 10, [1.05**-m for m in range(11)], repeats=False
+        ... )
     """
     length_table = _table("lengths", within("lengths", lengths, above=0.0))
     rate_table = _table("rates", within("rates", rates, least=0.0))
@@ -168,7 +174,7 @@ def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) 
             "lengths must have one entry for each entry of rates, got"
             f" {length_table.shape[1]} for {rate_table.shape[1]}"
         )
-    return _with_power(clock, rate_table, repeats=repeats, lengths=recorded(length_table))
+    return with_power(clock, rate_table, repeats=repeats, lengths=recorded(length_table))
 
 
 def on_off(clock: Clock, *, up: Clock, down: Clock) -> Clock:
@@ -191,7 +197,7 @@ def on_off(clock: Clock, *, up: Clock, down: Clock) -> Clock:
         >>> [line.finish(0.0, work) for line, work in zip(timelines(clock, None), [1.0, 3.0])]
         [1.0, 13.0]
     """
-    return _with_power(clock, np.array([[1.0, 0.0]]), up=up, down=down)
+    return with_power(clock, np.array([[1.0, 0.0]]), up=up, down=down)
 
 
 def available(clock: Clock, *, join: Any = 0.0, leave: Any = np.inf) -> Clock:
@@ -216,7 +222,7 @@ def available(clock: Clock, *, join: Any = 0.0, leave: Any = np.inf) -> Clock:
         (2.0, inf, 7.0)
     """
     begin, end = within("join", join, least=0.0), within("leave", leave, finite=False)
-    wide, rows = _widened(clock, join=begin, leave=end)
+    wide, rows = widened(clock, join=begin, leave=end)
     join, leave = rows["join"], rows["leave"]
     check_order(join=join, leave=leave)
     for time, steps, before in ((join, join > 0, 0.0), (leave, leave < np.inf, 1.0)):
@@ -225,5 +231,5 @@ def available(clock: Clock, *, join: Any = 0.0, leave: Any = np.inf) -> Clock:
             rates = [numpy.where(steps, rate, 1.0) for rate in (before, 1.0 - before)]
             lengths = constant(numpy.where(steps, time, 1.0))
             rates = numpy.stack(rates, axis=1)
-            wide = _with_power(wide, rates, repeats=False, lengths=lengths)
+            wide = with_power(wide, rates, repeats=False, lengths=lengths)
     return wide

@@ -19,6 +19,8 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from asyncjax.clocks.rng import COMMON_STREAM
+
 Parameter = Array | np.ndarray
 Parameters = dict[str, Parameter]  # [n, ...], by name
 Row = dict[str, Array]  # those of one worker
@@ -39,6 +41,7 @@ class Law:
         variance: `parameters -> float[n]`, long-run variance of one duration, inf where infinite.
         is_random: False if `draw` needs no key.
         least: `parameters -> float[n]`, no duration is shorter; None: nothing is known.
+        is_common: Whether all workers draw with one key, and so with the same random numbers.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Law:
     variance: Callable[[Parameters], Parameter]
     is_random: bool = True
     least: Callable[[Parameters], Parameter] | None = None
+    is_common: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -58,7 +62,9 @@ def draw_jobs(
     law: Law, row: Parameters, key: Array | None, worker: ArrayLike, first: Array, count: int
 ) -> Array:
     """Draws the times of jobs of one worker, refused if they are not one time a job."""
-    worker_key = jax.random.fold_in(key, worker) if law.is_random and key is not None else None
+    worker_key = None
+    if law.is_random and key is not None:
+        worker_key = jax.random.fold_in(key, COMMON_STREAM if law.is_common else worker)
     drawn = jnp.asarray(law.draw(jax.tree.map(jnp.asarray, row), worker_key, first, count))
     if drawn.shape != (count,) or not jnp.issubdtype(drawn.dtype, jnp.floating):
         raise ValueError(

@@ -53,7 +53,8 @@ def _slow_at(row: Row, worker_key: Array, job: Array) -> Array:
     never_decided = (low <= 0) & (high >= 1)  # then job 0 decides
     start = jnp.where(never_decided, 0, job)
     position, uniform = lax.while_loop(undecided, back, (start, _uniform(worker_key, start, row)))
-    decided = (position > 0) & (uniform < low)
+    at_first = lax.stop_gradient(row.get("start", jnp.zeros_like(low)))  # P(job 0 is slow)
+    decided = uniform < jnp.where(position > 0, low, at_first)
     return decided ^ (flips & ((job - position) % 2 == 1))
 
 

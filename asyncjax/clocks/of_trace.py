@@ -1,7 +1,8 @@
 """Clocks of a trace: how long jobs took, recorded from real workers, as a clock to ask "what if".
 
     recorded, unevenly often   T_ij = durations_i[j mod k_i]
-    resampled                  T_ij = durations_i[K],  K uniform in 0 .. k_i - 1
+    resampled                  T_ij = durations_i[K + j mod b],  K uniform in 0 .. k_i - 1 for each
+                               block of b jobs
     fitted                     T_ij lognormal with the mean and variance of durations_i
 
 A worker that is fast, or that a rule asks often, is heard more often than others, so rows are as
@@ -12,18 +13,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from asyncjax.checks import whole, within
+from asyncjax.clocks import memory
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.compositions import communicating
 from asyncjax.clocks.independent_laws import lognormal, recorded
 from asyncjax.clocks.law import Law, Parameter, Parameters, Row, namespace
-from asyncjax.clocks.rng import job_indices, unit_uniform
+from asyncjax.clocks.rng import job_indices, open_uniform
 
 Rows = list[np.ndarray]  # one row per worker, float64[k_i], time units
 _MOST_LEFT_OUT = 0.05  # of the jobs that were started, before a warning
@@ -36,8 +40,11 @@ def _draw_cycled(row: Row, worker_key: Array | None, first: Array, count: int) -
 
 def _draw_resampled(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     durations, known = row["durations"], row["count"].astype(jnp.int32)
-    places = unit_uniform(worker_key, first, count, durations.dtype) * known
-    return durations[jnp.minimum(places.astype(jnp.int32), known - 1)]
+    jobs, block = job_indices(first, count), row["block"].astype(jnp.int32)
+    keys = jax.vmap(lambda number: jax.random.fold_in(worker_key, number))(jobs // block)
+    places = jax.vmap(lambda key: open_uniform(key, (), durations.dtype))(keys) * known
+    begins = jnp.minimum(places.astype(jnp.int32), known - 1)
+    return durations[(begins + jobs % block) % known]
 
 
 def _mean(parameters: Parameters) -> Parameter:
@@ -66,11 +73,24 @@ def cycled(rows: Rows) -> Clock:
     return recorded(np.stack(rows)) if is_even else Clock(_padded(rows), CYCLED)
 
 
-def resampled(durations: Any) -> Clock:
-    """Returns a clock that draws from the recorded times of each worker, with replacement.
+def resampled(durations: Any, *, block: int | None = None, common: bool | None = None) -> Clock:
+    """Returns a clock that draws blocks of the recorded times, with replacement.
+
+    Formula: jobs `b m .. b m + b - 1` of a worker take the times of `b` of its recorded jobs in a
+    row, which begin anywhere; the first recorded job follows the last. So times depend on those
+    before as they did, within a block. With common blocks all workers begin at the same moment of
+    the log and go on side by side, so that phases in which they are slow together stay so between
+    jobs of the same number. Side by side are jobs of the same number, or, where rows differ in
+    length, each job of the shortest and the next one of the others then, none of them waiting: the
+    longer rows leave jobs out.
 
     Args:
         durations: Times, positive, time units: `[n, k]`, or one row per worker of any length.
+        block: Jobs of a block, at least 1; 1 draws every job for itself. None: by the
+            autocorrelation of the log times (Politis and White 2004), of each worker, or the
+            longest if common, in jobs of the shortest row; 1 where no memory is seen.
+        common: Whether the blocks of all workers begin together. None: if the workers' times are
+            correlated by more than chance, in jobs enough to tell.
 
     Example:
         >>> import jax
@@ -78,8 +98,21 @@ def resampled(durations: Any) -> Clock:
         >>> clock = clocks.resampled([[1.0, 3.0], [5.0]])
         >>> clock.mean.tolist(), clock.durations(jax.random.key(0), 4)[1].tolist()
         ([2.0, 5.0], [5.0, 5.0, 5.0, 5.0])
+        >>> in_order = clocks.resampled([[1.0, 2.0, 3.0]], block=3).durations(jax.random.key(0), 6)
+        >>> (in_order[0, 1:3] - in_order[0, :2]).astype(int) % 3  # the next, or the first again
+        Array([1, 1], dtype=int32)
     """
-    return Clock(_padded(_rows(durations)), RESAMPLED)
+    rows = rows_of(durations)
+    together = memory.moves_together(rows) if common is None else common
+    if together:
+        rows = [row[jobs] for row, jobs in zip(rows, memory.aligned(rows), strict=True)]
+    if block is None:
+        blocks = [memory.block_length(row) for row in rows]
+        blocks = [max(blocks)] * len(rows) if together else blocks
+    else:
+        blocks = [whole("block", block)] * len(rows)
+    parameters = {**_padded(rows), "block": np.array(blocks, np.float64)}
+    return Clock(parameters, replace(RESAMPLED, is_common=together))
 
 
 def fitted(durations: Any) -> Clock:
@@ -97,7 +130,7 @@ def fitted(durations: Any) -> Clock:
         >>> clock.mean.tolist(), clock.variance.round(9).tolist()
         ([2.0, 5.0], [1.0, 0.0])
     """
-    mean, variance = np.array([[row.mean(), row.var()] for row in _rows(durations)]).T
+    mean, variance = np.array([[row.mean(), row.var()] for row in rows_of(durations)]).T
     return lognormal(mean=mean, sigma=np.sqrt(np.log1p(variance / mean**2)))
 
 
@@ -133,7 +166,7 @@ def of_trace(
         >>> clock.mean.tolist(), clocks.of_trace(trace, law=clocks.fitted, n_workers=3).n_workers
         ([1.0, 2.5], 3)
     """
-    worker, duration, known = _recorded_jobs(trace)
+    worker, duration, known = recorded_jobs(trace)
     wanted = known if n_workers is None else whole("n_workers", n_workers)
 
     def clock_of(times: np.ndarray) -> Clock:
@@ -148,7 +181,7 @@ def of_trace(
     return communicating(clock_of(compute), upload=clock_of(link))
 
 
-def _recorded_jobs(trace: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def recorded_jobs(trace: Any) -> tuple[np.ndarray, np.ndarray, int]:
     """Worker and duration of every arrival, and the number of workers."""
     if trace.start is None:
         raise ValueError("trace must record when jobs started (start), got None")
@@ -196,14 +229,14 @@ def _parts(computed: Any, duration: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.maximum(compute, least), np.maximum(duration - compute, least)
 
 
-def _rows(durations: Any) -> Rows:
+def rows_of(durations: Any, name: str = "durations") -> Rows:
     """Rows of times, checked."""
     rows: Rows = []
     for place, row in enumerate(durations):
-        times = np.asarray(within(f"durations[{place}]", row, above=0.0), np.float64)
+        times = np.asarray(within(f"{name}[{place}]", row, above=0.0), np.float64)
         if times.ndim != 1 or not times.size:
             raise ValueError(
-                f"durations must hold a row of at least one time a worker, got shape {times.shape}"
+                f"{name} must hold a row of at least one time a worker, got shape {times.shape}"
                 f" for worker {place}"
             )
         rows.append(times)

@@ -50,6 +50,15 @@ REGISTRY: dict[str, Callable[[], Clock]] = {
         upload=clocks.exponential(_MEANS),
     ),
     "losing": lambda: clocks.with_failures(clocks.exponential(_MEANS), (0.0, 0.25, 0.5)),
+    "phases": lambda: clocks.phases(
+        clocks.lognormal(_MEANS, 0.5), slowdown=(1.5, 2.0, 4.0), fast=(1.0, 5.0, 9.0), slow=3.0
+    ),
+    "common phases": lambda: clocks.phases(
+        clocks.gamma(2.0, _MEANS), slowdown=(1.0, 2.0, 4.0), fast=9.0, slow=5.0, common=True
+    ),
+    "timed phases": lambda: clocks.phases(
+        clocks.gamma(2.0, _MEANS), slowdown=2.0, fast=9.0, slow=5.0, common=True, timed=True
+    ),
     "powered": lambda: clocks.with_speed(clocks.constant(_MEANS), [5.0, 3.0], [1.0, 0.5]),
     "on_off": lambda: clocks.on_off(
         clocks.exponential(_MEANS), up=clocks.exponential(20.0), down=clocks.uniform(1.0, 9.0)

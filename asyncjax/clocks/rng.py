@@ -5,7 +5,9 @@ The time of job `j` of worker `i` is a function of `(key, i, j)` alone:
     worker_key = fold_in(stream_key, i)        job_key = fold_in(worker_key, j)
 
 The compute part uses the caller's key as its stream key; each link folds its own tag into the key
-first, as do the losses and each power (then also the numbers of the power and of its clock).
+first, as do the losses and each power (then also the numbers of the power and of its clock) and
+the phases (then also their number). A law that is common to all workers folds in a tag instead of
+`i`.
 
 Gamma numbers are drawn by rejection (Marsaglia and Tsang, ACM Transactions on Mathematical Software
 26, 2000): with `d = a - 1/3`, `c = 1 / (3 sqrt(d))`, `Z` normal and `U` uniform, accept `d V`, `V =
@@ -27,12 +29,14 @@ from jax.typing import ArrayLike, DTypeLike
 
 from asyncjax.checks import one_key
 
-# Tags of the further streams ("down", "uplo", "loss" and "powe" in ASCII), far above any number of
-# workers.
+# Tags of the further streams ("down", "uplo", "loss", "powe", "phas", "comm" in ASCII), far above
+# any number of workers.
 DOWNLOAD_STREAM = 0x646F776E
 UPLOAD_STREAM = 0x75706C6F
 LOSS_STREAM = 0x6C6F7373
 POWER_STREAM = 0x706F7765
+PHASE_STREAM = 0x70686173
+COMMON_STREAM = 0x636F6D6D
 
 
 def check_key(key: Array | None) -> None:

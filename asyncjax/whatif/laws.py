@@ -35,10 +35,9 @@ from scipy import special, stats
 
 from asyncjax import clocks
 from asyncjax.clocks import Clock
+from asyncjax.clocks.families import FITS, Parameters
 from asyncjax.traces import Log
 
-Parameters = dict[str, Any]  # arrays by name, [...]
-_NEWTON = 20  # steps, at most
 _SMALL = 1e-12
 _SAMPLES = 199
 _MOST_JOBS = 300  # of a worker that p-values are sampled with, evenly taken
@@ -85,62 +84,19 @@ class Family(NamedTuple):
         return self.arguments(**{k: np.asarray(v)[..., None] for k, v in parameters.items()})
 
 
-def _fit_exponential(x: np.ndarray) -> Parameters:
-    return {"mean": x.mean(axis=-1)}
-
-
-def _fit_shifted(x: np.ndarray) -> Parameters:
-    jobs, mean, least = x.shape[-1], x.mean(axis=-1), x.min(axis=-1)
-    shift = np.maximum((jobs * least - mean) / max(jobs - 1, 1), 0.0)
-    return {"shift": shift, "mean": np.maximum(mean - shift, _SMALL * mean)}
-
-
-def _fit_gamma(x: np.ndarray) -> Parameters:
-    mean = x.mean(axis=-1)
-    s = np.maximum(np.log(mean) - np.log(x).mean(axis=-1), _SMALL)
-    shape = (3 - s + np.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s)
-    for _ in range(_NEWTON):
-        value = np.log(shape) - special.digamma(shape) - s
-        slope = 1 / shape - special.polygamma(1, shape)
-        shape = np.maximum(shape - value / np.where(slope == 0, -1.0, slope), shape / 4)
-    return {"shape": shape, "mean": mean}
-
-
-def _fit_lognormal(x: np.ndarray) -> Parameters:
-    logs = np.log(x)
-    sigma = np.maximum(logs.std(axis=-1), _SMALL)
-    return {"mean": np.exp(logs.mean(axis=-1) + sigma**2 / 2), "sigma": sigma}
-
-
-def _fit_weibull(x: np.ndarray) -> Parameters:
-    logs = np.log(x)
-    apart = logs - logs.max(axis=-1, keepdims=True)  # powers of it do not overflow
-    shape = np.pi / np.sqrt(6) / np.maximum(logs.std(axis=-1), 1e-6)
-    for _ in range(_NEWTON):
-        powers = np.exp(shape[..., None] * apart)
-        total = powers.sum(axis=-1)
-        first = (powers * apart).sum(axis=-1) / total
-        second = (powers * apart**2).sum(axis=-1) / total
-        step = (first - 1 / shape - apart.mean(axis=-1)) / (second - first**2 + 1 / shape**2)
-        shape = np.clip(shape - step, shape / 4, shape * 4)
-        if np.all(np.abs(step) < 1e-10 * shape):
-            break
-    power = np.exp(shape[..., None] * apart).mean(axis=-1) ** (1 / shape)
-    scale = np.exp(logs.max(axis=-1)) * power
-    return {"shape": shape, "mean": scale * special.gamma(1 + 1 / shape)}
-
-
 FAMILIES = {
-    "exponential": Family(_fit_exponential, stats.expon, lambda mean: (0.0, mean)),
-    "shifted_exponential": Family(_fit_shifted, stats.expon, lambda shift, mean: (shift, mean)),
-    "gamma": Family(_fit_gamma, stats.gamma, lambda shape, mean: (shape, 0.0, mean / shape)),
+    "exponential": Family(FITS["exponential"], stats.expon, lambda mean: (0.0, mean)),
+    "shifted_exponential": Family(
+        FITS["shifted_exponential"], stats.expon, lambda shift, mean: (shift, mean)
+    ),
+    "gamma": Family(FITS["gamma"], stats.gamma, lambda shape, mean: (shape, 0.0, mean / shape)),
     "lognormal": Family(
-        _fit_lognormal,
+        FITS["lognormal"],
         stats.lognorm,
         lambda mean, sigma: (sigma, 0.0, mean * np.exp(-(sigma**2) / 2)),
     ),
     "weibull": Family(
-        _fit_weibull,
+        FITS["weibull"],
         stats.weibull_min,
         lambda shape, mean: (shape, 0.0, mean / special.gamma(1 + 1 / shape)),
     ),

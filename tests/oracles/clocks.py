@@ -1,5 +1,6 @@
 """Laws of durations in plain NumPy, written from their definitions; slow on purpose."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -7,14 +8,13 @@ import numpy as np
 from scipy import stats
 
 
-def two_speeds(uniforms, fast, slow, to_slow, to_fast):
+def two_speeds(uniforms, fast, slow, to_slow, to_fast, start=0.0):
     """Times of one worker, job by job; uniforms[j] < P(slow | state before) makes job j slow."""
     is_slow = False
     times = []
     for job, uniform in enumerate(uniforms):
-        if job > 0:
-            chance = 1 - to_fast if is_slow else to_slow
-            is_slow = bool(uniform < chance)
+        chance = start if job == 0 else 1 - to_fast if is_slow else to_slow
+        is_slow = bool(uniform < chance)
         times.append(slow if is_slow else fast)
     return np.array(times)
 
@@ -110,3 +110,54 @@ def finish(powers, start, work):
             return float(now + left / rate)
         left -= rate * (min(ends) - now)
         now = min(ends)
+
+
+def in_blocks(rows, uniforms, block, count):
+    """Times of every worker, job by job; uniforms[i][b] says where block b of row i begins."""
+    times = []
+    for row, numbers in zip(rows, uniforms, strict=True):
+        begins = [min(int(number * len(row)), len(row) - 1) for number in numbers]
+        times.append([row[(begins[j // block] + j % block) % len(row)] for j in range(count)])
+    return np.array(times)
+
+
+def side_by_side(rows):
+    """Of each worker the first job that begins no earlier than each job of the shortest row.
+
+    Times are shares of all that the worker did.
+    """
+    begins = [[sum(row[:job]) / sum(row) for job in range(len(row))] for row in rows]
+    moments = min(begins, key=len)
+    return [
+        [
+            row[next((j for j, at in enumerate(begin) if at >= moment - 1e-12), -1)]
+            for moment in moments
+        ]
+        for row, begin in zip(rows, begins, strict=True)
+    ]
+
+
+def in_phases(rng, n_workers, n_jobs, *, share, slowdown, lengths, sigma):
+    """Times float64[n, k]: a share of the workers slow together for so many jobs, then fast."""
+    touched = np.arange(n_workers) < share * n_workers
+    times, is_slow, left = [], False, 0
+    while len(times) < n_jobs:
+        if left == 0:
+            is_slow, left = not is_slow, int(rng.integers(lengths[0], lengths[1] + 1))
+        left -= 1
+        noise = np.exp(sigma * rng.standard_normal(n_workers) - sigma**2 / 2)
+        times.append(np.where(touched & is_slow, slowdown, 1.0) * noise)
+    return np.array(times).T
+
+
+def two_state_likelihood(gains, begins, ends):
+    """Log likelihood of a chain over always being in state 0, summed over all paths of states."""
+    total = []
+    for path in itertools.product((0, 1), repeat=len(gains)):
+        share = begins / (begins + ends)
+        logs = math.log(share if path[0] else 1 - share)
+        for before, after in itertools.pairwise(path):
+            chance = ends if before else begins
+            logs += math.log(chance if before != after else 1 - chance)
+        total.append(logs + sum(gain for gain, state in zip(gains, path, strict=True) if state))
+    return float(np.logaddexp.reduce(total))

@@ -261,7 +261,7 @@ def pieces(times: Response | Clock) -> list[tuple[str, Clock, str | None]]:
         first, links = ("compute", times.compute, times.scaling), ("communicate",)
     else:
         first, links = (
-            ("times", Clock(times.parameters, times.law), "scale"),
+            ("times", Clock(times.parameters, times.law, phases=times.phases), "scale"),
             ("download", "upload"),
         )
     listed = [first, *((name, getattr(times, name), None) for name in links)]
@@ -270,7 +270,10 @@ def pieces(times: Response | Clock) -> list[tuple[str, Clock, str | None]]:
 
 def is_deterministic(times: Response | Clock) -> bool:
     """Whether nothing is drawn: constant and recorded times only."""
-    return all(clock.law.name in ("constant", "recorded") for _, clock, _ in pieces(times))
+    return all(
+        clock.law.name in ("constant", "recorded") and not clock.phases
+        for _, clock, _ in pieces(times)
+    )
 
 
 def check_times(times: Response | Clock) -> None:
@@ -280,6 +283,7 @@ def check_times(times: Response | Clock) -> None:
         return
     clocks = [clock for _, clock, _ in pieces(times)]
     random = [clock.law.name for clock in clocks if clock.law.name != "constant"]
+    random += ["phases" for clock in clocks if clock.phases]
     has_links = any(clock.download is not None or clock.upload is not None for clock in clocks)
     if has_links or len(random) > 2 or not set(random) <= set(KNOWN):
         raise ValueError(

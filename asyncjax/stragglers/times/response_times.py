@@ -232,6 +232,11 @@ def response(
                 f"{part.law.name} that has some"
             )
         part.broadcast(n_workers)  # refuses another number of workers
+        if part.phases and scaling != "scale":
+            raise ValueError(
+                f"{name} must be a clock without phases for scaling {scaling!r}, got one with"
+                f" {len(part.phases)}; 'scale' takes it"
+            )
     if scaling == "additive" and compute is not None and compute.law.name not in SUMMABLE:
         raise ValueError(
             f"compute must be a clock whose sums are known ({', '.join(SUMMABLE)}) for scaling "
@@ -242,7 +247,7 @@ def response(
 
 def _narrowed(clock: Clock | None) -> Clock | None:
     """Keeps one row where all rows are known to be equal: the workers are then identical."""
-    if clock is None or clock.n_workers == 1:
+    if clock is None or clock.n_workers == 1 or clock.phases:
         return clock
     values = clock.parameters.values()
     if not all(isinstance(value, np.ndarray) and (value == value[:1]).all() for value in values):
