@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -165,7 +166,7 @@ def _table(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 def _cut(table: np.ndarray, count: int) -> list[np.ndarray]:
     ends = np.round(np.linspace(0, table.shape[1], count + 1)).astype(int)
-    return [table[:, begin:end] for begin, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [table[:, begin:end] for begin, end in pairwise(ends)]
 
 
 def _log_times(table: np.ndarray, waited: Sequence[int]) -> np.ndarray:
@@ -181,7 +182,7 @@ def _of_windows(table: np.ndarray, waited: Sequence[int], count: int) -> np.ndar
 
 
 def _half_width(scales: Sequence[np.ndarray], ahead: float) -> np.ndarray:
-    """Half of the width of intervals, float64[R], from log times float64[m, R] of m windows each."""
+    """Half of the width of intervals, float64[R], from log times of m windows, float64[m, R]s."""
     counts = np.array([len(windows) for windows in scales])
     variances = np.stack([windows.var(axis=0, ddof=1) for windows in scales])
     varies = (variances > 1e-18).all(axis=0)

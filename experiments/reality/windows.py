@@ -13,7 +13,7 @@ Width is log(high / low). The score of an interval is its width and, where the t
 Jobs 1 to 3 and the two jobs of language models count. The fourth job, which changes within its last
 fifth, stands by itself, and made logs too, whose law is known: independent times, times that
 remember, slow phases that are common, a drift, a step. The recipe was chosen among few on the
-recordings that count, so the made logs are its test.
+recordings that count and on other draws of such logs.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ from experiments.common import doors
 NAME = "reality_windows"
 TITLE = "Does the interval of a forecast hold in what follows?"
 PAPERS = ("Gneiting and Raftery 2007 (Journal of the American Statistical Association 102)",)
-PAGE = Path("docs/experiments/reality.md")
+PAGE = part.ROOT / "docs" / "experiments" / "reality.md"
 COMMAND = "python -m experiments.reality.windows --commit"
 COUNTED = ("job_1", "job_2", "job_3", "llm_sequences", "llm_slow_worker")
 APART = "job_4"

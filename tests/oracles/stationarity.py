@@ -1,5 +1,7 @@
 """Slow twins of `whatif.stationarity`, written from its formulas: loops over steps and windows."""
 
+from itertools import pairwise
+
 import numpy as np
 from scipy import stats
 
@@ -15,7 +17,7 @@ def time_of_gradient(table, k=None):
 def windows(table, m):
     """The columns of m windows."""
     ends = [round(table.shape[1] * i / m) for i in range(m + 1)]
-    return [table[:, a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [table[:, a:b] for a, b in pairwise(ends)]
 
 
 def half_width(table, ks, ahead, scales):
@@ -35,7 +37,7 @@ def half_width(table, ks, ahead, scales):
 
 
 def size_of_shape(row, shape):
-    """Squared coefficient of a shape, over the mean square of the partial sums of what it leaves."""
+    """Squared coefficient of a shape over the mean square of the partial sums of the rest."""
     y, h = row - np.mean(row), shape - np.mean(shape)
     h = h / np.sqrt(np.sum(h * h))
     c, sums, total = float(np.sum(y * h)), [], 0.0
