@@ -28,9 +28,9 @@ _COLOURS = {"good": "#0072B2", "bad": "#D55E00", "base": "#8B9299", "empty": "#E
 PACE = (
     "Time of a gradient in periods of the log, over that in all of it; its second half over its"
     " first, and p, the probability of such a change by chance (less than 0.05 and a tenth: the log"
-    " is not stationary). Time a gradient: in the last period; beside it where it should lie in what"
-    " follows, a fifth as long as the log, nine times in ten, and so its gradients against those of"
-    " synchronous rounds. Buffered rules take the time of the pure one."
+    " is not stationary). Time a gradient: in the last period; beside it where it should lie in"
+    " what follows, a fifth as long as the log, nine times in ten, and so its gradients against"
+    " those of synchronous rounds. Buffered rules take the time of the pure one."
 )
 _LEFT = ("rule", "worker", "law", "verdict")  # columns of words
 

@@ -1,13 +1,15 @@
 """Are real workers whose times remember predicted, and how far off would independent times be?
 
 Kinds of workers: *independent* jobs; *own phases*, in which a worker takes 2.5 times as long for a
-second or so; *common phases*, in which four of six do together; and a *drift*, after which all take
-1.3 times as long. Six workers sleep, or two compute (products of matrices, so many processor
-seconds). In every repeat the pure rule runs for real; its trace is the log. From it two clocks are
-made, `clocks.resampled` as it is, with memory, and with independent jobs (blocks of one job), and
-`whatif` says how far off the pace may be (`asyncjax/whatif/stationarity.py`, stated at 90 %). Then
-every rule runs for real and, on either clock, in simulation. Workers that drift go on from where
-the log ended.
+third of a second or so; *common phases*, in which four of six do together; and a *drift*, after
+which all take 1.3 times as long. Six workers sleep, or two compute (products of matrices, so many
+processor seconds), with independent jobs and in common phases. In every repeat the pure rule runs
+for real; its trace is the log. From it two clocks are made, `clocks.resampled` as it is, with
+memory, and with independent jobs (blocks of one job), and `whatif` says how far off the pace may be
+(`asyncjax/whatif/stationarity.py`, stated at 90 %). Then every rule runs for real and, on either
+clock, in simulation. Compared are the time of all updates, losses at four moments, and when the
+loss is first what it really is after three quarters. Workers that drift go on from where the log
+ended.
 
 The machine has to be quiet. Repeats are stored as they end: a run that was ended goes on. Run it
 with `python -m experiments.reality.kinds --commit` (processes), and with `--engine ray` besides.
@@ -46,15 +48,15 @@ CLOCKS: dict[str, Callable[[Any], clocks.Clock]] = {
     "memory": clocks.resampled,
     "independent": partial(clocks.resampled, block=1, common=False),
 }
-SLOWNESS = {
-    "independent": None,
-    "own phases": Phases(common=False),
-    "common phases": Phases(common=True),
-    "drift": Drift(to=1.3),
-}
-JOBS = {
-    "sleeping": Workers("sleeping", (0.03, 0.03, 0.03, 0.04, 0.04, 0.05)),
-    "computing": Workers("computing", (0.03, 0.04), computes=True),
+SLEEPING = Workers("sleeping", (0.02, 0.02, 0.02, 0.03, 0.03, 0.04))
+COMPUTING = Workers("computing", (0.02, 0.03), computes=True)
+CASES = {
+    "sleeping, independent": SLEEPING,
+    "sleeping, own phases": replace(SLEEPING, slowness=Phases(common=False)),
+    "sleeping, common phases": replace(SLEEPING, slowness=Phases(common=True)),
+    "sleeping, drift": replace(SLEEPING, slowness=Drift(to=1.3)),
+    "computing, independent": COMPUTING,
+    "computing, common phases": replace(COMPUTING, slowness=Phases(common=True, share=1.0)),
 }
 STEADY = ("independent", "own phases", "common phases")
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of a run, after which losses are compared
@@ -66,15 +68,13 @@ class Settings:
 
     output: Path = Path("output/reality/kinds")
     engine: Literal["processes", "threads", "ray"] = "processes"
-    kinds: tuple[str, ...] = tuple(SLOWNESS)
-    jobs: tuple[str, ...] = tuple(JOBS)
+    cases: tuple[str, ...] = tuple(CASES)
     repeats: int = 10
-    seconds: float = 1.2  # about how long each rule runs
-    log: float = 5.0  # seconds of the run that is the log
+    seconds: float = 0.8  # about how long each rule runs, without phases
+    log: float = 6.0  # seconds of the run that is the log
     draws: int = 5  # simulations of a repeat
-    target: float = 0.8  # training loss
     seed: int = 0
-    quick: bool = False  # two repeats of two kinds of workers, for less time
+    quick: bool = False  # two short repeats of one kind of workers
     commit: bool = False  # also write rows and figures where the page is made from
 
 
@@ -96,19 +96,20 @@ def study_of(settings: Settings) -> Result:
         ValueError: A name or a number is out of range.
     """
     if settings.quick:
-        few = {"kinds": ("independent", "common phases"), "jobs": ("sleeping",), "repeats": 2}
+        few = {"cases": ("sleeping, common phases",), "repeats": 2}
         settings = replace(settings, **few, log=2.0, seconds=0.8)
-    known = {"kinds": tuple(SLOWNESS), "jobs": tuple(JOBS)}
-    doors.check(settings, known, {"repeats": 1, "draws": 1, "log": 1.0, "seconds": 0.2})
+    doors.check(
+        settings, {"cases": tuple(CASES)}, {"repeats": 1, "draws": 1, "log": 1.0, "seconds": 0.2}
+    )
     if settings.commit and settings.engine not in SETS:
         raise ValueError(f"engine must be processes or ray with commit, got {settings.engine!r}")
     rows = []
-    for jobs in settings.jobs:
-        for kind in settings.kinds:
-            slowness = SLOWNESS[kind]
-            if isinstance(slowness, Drift):
-                slowness = replace(slowness, seconds=settings.log, file=str(_clock_file(settings)))
-            rows += run_kind(settings, kind, replace(JOBS[jobs], slowness=slowness))
+    for name in settings.cases:
+        workers = CASES[name]
+        if isinstance(workers.slowness, Drift):
+            began = {"seconds": settings.log, "file": str(_clock_file(settings))}
+            workers = replace(workers, slowness=replace(workers.slowness, **began))
+        rows += run_case(settings, name, workers)
     table = pd.DataFrame(rows)
     table.insert(1, "set", SETS.get(settings.engine, "A"))
     facts = {"level": LEVEL, "repeats": settings.repeats, "log": settings.log}
@@ -129,35 +130,30 @@ def _clock_file(settings: Settings) -> Path:
     return path
 
 
-def run_kind(settings: Settings, kind: str, workers: Workers) -> list[dict[str, Any]]:
+def run_case(settings: Settings, name: str, workers: Workers) -> list[dict[str, Any]]:
     """All repeats of a kind of workers: rows, those that are stored read."""
-    asked = {"kind": kind, **{k: v for k, v in asdict(settings).items() if k not in _ASIDE}}
-    name = f"{settings.engine}_{workers.name}_{kind}".replace(" ", "_")
-    file = settings.output / f"{name}.json"
+    asked = {k: str(v) for k, v in asdict(settings).items() if k not in _ASIDE}
+    file = settings.output / f"{settings.engine}_{name}.json".replace(", ", "_").replace(" ", "_")
     stored = storage.load_json(file) if file.exists() else {}
-    rows = stored["rows"] if stored.get("asked") == _plain(asked) else []
+    rows = stored["rows"] if stored.get("asked") == asked else []
     done = 1 + max((row["instance"] for row in rows), default=-1)
     if done >= settings.repeats:
         return [row for row in rows if row["instance"] < settings.repeats]
     with getattr(live, settings.engine)(workers.n_workers, restarts=0) as engine:
         for repeat in range(done, settings.repeats):
             began = time.perf_counter()
-            rows += list(_repeat(settings, engine, kind, workers, repeat))
-            storage.save_json(file, {"asked": _plain(asked), "rows": rows})
+            rows += list(_repeat(settings, engine, name, workers, repeat))
+            storage.save_json(file, {"asked": asked, "rows": rows})
             took = time.perf_counter() - began
-            print(f"{workers.name}, {kind}, repeat {repeat}: {took:.1f} s", flush=True)
+            print(f"{name}, repeat {repeat}: {took:.1f} s", flush=True)
     return rows
 
 
-_ASIDE = ("output", "kinds", "jobs", "repeats", "commit", "quick")
-
-
-def _plain(asked: dict[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in asked.items()}
+_ASIDE = ("output", "cases", "repeats", "commit", "quick")
 
 
 def _repeat(
-    settings: Settings, engine: Any, kind: str, workers: Workers, repeat: int
+    settings: Settings, engine: Any, name: str, workers: Workers, repeat: int
 ) -> Iterator[dict[str, Any]]:
     """A log, then every rule for real and in simulation: a row a rule."""
     rules = rules_for(workers.n_workers)
@@ -169,14 +165,15 @@ def _repeat(
     jobs = traces.read_log({str(i): took[worker == i] for i in range(workers.n_workers)})
     length = float(log.trace.time[-1])
     for rule in rules:
-        count = _updates_in(made["memory"], rule, settings.seconds)
+        count = _updates_in(workers, rule, settings.seconds)
         real = _real(settings, engine, workers, rule, count, repeat, length)
         moments = np.array(SHARES) * float(real.trace.time[-1])
         told = stationarity_of(jobs, ahead=float(moments[-1]) / length)
-        truth = _figures(settings, real, moments)
+        target = float(np.interp(moments[2], real.records.time, real.records.loss))
+        truth = _figures(real, moments, target)
         low, high = _interval(told, rule)
         row = {
-            "scene": f"{workers.name}, {kind}",
+            "scene": name,
             "instance": repeat,
             "method": rule.name,
             "updates": count,
@@ -185,7 +182,7 @@ def _repeat(
             "width": round(float(np.log(high / low)), 4),
             **{f"{what}_real": value for what, value in truth.items()},
         }
-        for name, clock in made.items():
+        for law, clock in made.items():
             ran = [
                 _simulated(clock, service, rule, count, 100 * repeat + draw)
                 for draw in range(settings.draws)
@@ -198,11 +195,11 @@ def _repeat(
                 key=_key(settings, repeat),
                 record_every=1,
             )
-            guess = _figures(settings, run, moments) | {"seconds": round(seconds, 4)}
+            guess = _figures(run, moments, target) | {"seconds": round(seconds, 4)}
             guess["delay"] = round(float(np.mean([_delay(trace) for trace in ran])), 3)
-            row |= {f"{what}_{name}": value for what, value in guess.items()}
-            row[f"off_{name}"] = round(100 * (seconds / truth["seconds"] - 1), 2)
-            row[f"loss_off_{name}"] = _losses_off(guess, truth)
+            row |= {f"{what}_{law}": value for what, value in guess.items()}
+            row[f"off_{law}"] = round(100 * (seconds / truth["seconds"] - 1), 2)
+            row[f"loss_off_{law}"] = _losses_off(guess, truth)
         row["holds"] = bool(low <= truth["seconds"] / row["seconds_memory"] <= high)
         yield row
 
@@ -214,11 +211,11 @@ def _interval(told: Stationarity, rule: Rule) -> tuple[float, float]:
     return low / value, high / value
 
 
-def _figures(settings: Settings, run: results.Run, moments: np.ndarray) -> dict[str, float]:
-    """What is compared of a run, losses at some moments too."""
+def _figures(run: results.Run, moments: np.ndarray, target: float) -> dict[str, float]:
+    """What is compared of a run, losses at some moments too; the target is a training loss."""
     records = run.records
     losses = np.interp(moments, np.asarray(records.time), np.asarray(records.loss))
-    reached = results.time_to_target(records.time, records.loss, settings.target)
+    reached = results.time_to_target(records.time, records.loss, target)
     return {
         "seconds": round(float(run.trace.time[-1]), 4),
         "to_target": round(float(reached), 4),
@@ -237,7 +234,9 @@ def _losses_off(guess: dict[str, float], truth: dict[str, float]) -> float:
     return round(100 * float(np.mean(np.abs(off))), 2)
 
 
-def _updates_in(clock: clocks.Clock, rule: Rule, seconds: float) -> int:
+def _updates_in(workers: Workers, rule: Rule, seconds: float) -> int:
+    """How many updates workers without phases make: as many in every repeat, of one compilation."""
+    clock = clocks.constant(workers.seconds)
     how = {"collect": rule.collect(clock.n_workers), "key": jax.random.key(0)}
     [trace] = traces.lasting(lambda n: [traces.asynchronous(clock, n_updates=n, **how)], [seconds])
     return max(2, int(np.sum(trace.time[trace.steps] <= seconds)))

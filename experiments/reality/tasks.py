@@ -41,8 +41,8 @@ class Phases:
 
     common: bool
     factor: float = 2.5
-    slow: float = 0.6
-    fast: float = 1.0
+    slow: float = 0.3
+    fast: float = 0.5
     share: float = 0.6
 
     def at(self, worker: int, n_workers: int, now: float) -> float:

@@ -262,9 +262,9 @@ def figure(result: Result) -> Illustration:
         for how, marker in ((NEW, "o"), (OLD, "x")):
             rows = result.select(scene=list(COUNTED), forecast="pace", interval=how)
             axes.plot(50 * rows["width"], 100 * rows["error"].abs(), marker, ms=4, label=how)
-        ends = np.array([0.1, 40.0])
-        axes.plot(ends, ends, color="0.4", lw=1)
-        axes.set(xscale="log", yscale="symlog", xlim=ends, ylim=(0, 30))
+        equal = np.geomspace(0.1, 40.0, 200)
+        axes.plot(equal, equal, color="0.4", lw=1)
+        axes.set(xscale="log", xlim=(0.1, 40.0), ylim=(0, 30))
         axes.set_yscale("symlog", linthresh=0.3)
         axes.set(xlabel="half of the interval [%]", ylabel="error of the forecast [%]")
         axes.legend()

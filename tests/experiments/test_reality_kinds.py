@@ -14,7 +14,7 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the ex
 
 
 def test_phases_are_slow_for_their_share_of_time_and_common_to_those_who_take_part():
-    common, own = kinds.SLOWNESS["common phases"], kinds.SLOWNESS["own phases"]
+    own, common = (kinds.CASES[f"sleeping, {which} phases"].slowness for which in ("own", "common"))
     moments = np.linspace(0.0, 3000.0, 20_001)
     factors = np.array([[common.at(i, 6, now) for now in moments] for i in range(6)])
     assert (factors[:4] == factors[0]).all()
@@ -38,15 +38,15 @@ def test_a_drift_begins_when_its_file_was_changed_and_goes_on(tmp_path):
 
 def test_workers_that_compute_take_processor_time():
     began = time.thread_time()
-    tasks._Sleep(None, (replace(kinds.JOBS["computing"]), 0))(0.02)
+    tasks._Sleep(None, (kinds.COMPUTING, 0))(0.02)
     assert time.thread_time() - began >= 0.02
 
 
 @pytest.mark.slow
 def test_a_short_run_on_threads_and_one_that_goes_on(tmp_path, monkeypatch):
-    two = tasks.Workers("sleeping", (0.01, 0.01))
-    monkeypatch.setattr(kinds, "JOBS", {"sleeping": two})
-    few = {"engine": "threads", "jobs": ("sleeping",), "kinds": ("drift",), "log": 1.0}
+    two = tasks.Workers("sleeping", (0.01, 0.01), slowness=tasks.Drift(to=1.3))
+    monkeypatch.setattr(kinds, "CASES", {"two, drift": two})
+    few = {"engine": "threads", "cases": ("two, drift",), "log": 1.0}
     settings = kinds.Settings(tmp_path, **few, repeats=1, seconds=0.3, draws=1)
     one = kinds.study_of(settings)
     assert list(one.rows["method"]) == ["pure", "buffered 2", "fastest 1, stops", "synchronous"]
@@ -61,8 +61,8 @@ def test_a_short_run_on_threads_and_one_that_goes_on(tmp_path, monkeypatch):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="kinds must be among independent"):
-        kinds.study_of(kinds.Settings(kinds=("slow",)))
+    with pytest.raises(ValueError, match="cases must be among sleeping, independent"):
+        kinds.study_of(kinds.Settings(cases=("slow",)))
     with pytest.raises(ValueError, match="engine must be processes or ray with commit"):
         kinds.study_of(kinds.Settings(engine="threads", commit=True))
 
