@@ -5,7 +5,8 @@ gradient, and the gradients against those of synchronous rounds, under synchrono
 fastest three quarters, the fastest half, and the pure rule, whose pace buffered rules share. The
 interval is that of `whatif`, stated at 90 % (`asyncjax/whatif/stationarity.py`). Beside it, on the
 same windows, stands the one that `whatif` puts round its gains, two standard deviations over eight
-logs that are drawn anew in blocks: it tells how much the length of a log leaves open.
+logs that are drawn anew in blocks (without what it adds for jobs under way where a count ends): it
+tells how much the length of a log leaves open.
 
 Width is log(high / low). The score of an interval is its width and, where the truth lies outside,
 2 / 0.1 times how far (Gneiting and Raftery 2007, "Strictly proper scoring rules"); lower is better.
