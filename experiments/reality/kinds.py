@@ -17,7 +17,7 @@ with `python -m experiments.reality.kinds --commit` (processes), and with `--eng
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -161,6 +161,7 @@ def _repeat(
     log = _real(settings, engine, workers, rules[0], int(settings.log * rate), 1_000 + repeat, 0.0)
     made = {name: clocks.of_trace(log.trace, law=law) for name, law in CLOCKS.items()}
     service = live.service_of(log)
+    assert log.trace.start is not None  # a live run has starts
     took, worker = np.asarray(log.trace.time - log.trace.start), log.trace.worker
     jobs = traces.read_log({str(i): took[worker == i] for i in range(workers.n_workers)})
     length = float(log.trace.time[-1])
@@ -368,7 +369,7 @@ FACTS = {"sizes": sizes}
 
 def figure(result: Result) -> Illustration:
     """Errors of the pace of both clocks, by workers and rule."""
-    cases: Sequence[Any] = by_case(result, result.sets[0])
+    cases = by_case(result, result.sets[0])
     with drawing():
         page = new_figure(7.0, 1.2 + 0.26 * len(cases))
         axes = page.subplots()
