@@ -82,7 +82,7 @@ RULES: dict[str, Make] = {
 def with_memory(n: int) -> dict[str, clocks.Clock]:
     """Clocks of n workers with memory, and what they are compared with, first."""
     gamma = clocks.gamma(2.0, np.sqrt(1.0 + np.arange(n)))
-    how = {"slowdown": 3.0, "fast": 60.0, "slow": 40.0}
+    how: dict[str, Any] = {"slowdown": 3.0, "fast": 60.0, "slow": 40.0}
     log = np.random.default_rng(0).gamma(2.0, 0.5, (n, 200))
     return {
         "gamma": gamma,

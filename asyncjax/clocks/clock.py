@@ -252,8 +252,7 @@ def _row_times(row: Clock, key: Any, worker: Array, first: Array, load: Array, c
     """Draws for one worker; `row` is the clock with the leading axis taken away."""
     drawn = _finite(draw_jobs(row.law, row.parameters, key, worker, first, count))
     for number, phase in enumerate(row.phases):
-        phase_key = None if key is None else jax.random.fold_in(key, PHASE_STREAM)
-        phase_key = None if key is None else jax.random.fold_in(phase_key, number)
+        phase_key = jax.random.fold_in(jax.random.fold_in(key, PHASE_STREAM), number)
         drawn = _finite(
             drawn * draw_jobs(phase.law, phase.parameters, phase_key, worker, first, count)
         )

@@ -2,13 +2,14 @@
 
 Each law is fitted to the first four fifths of every worker's times and scored by the logarithm of
 the density that it gives to the last fifth, all that came before being known. Densities of a law
-are mixed with a hundredth of a wide lognormal one, so that a few stray jobs do not decide. A
-law replaces a simpler one only if it is better by 3 nats in all, odds of 20. The best is fitted
-again to the whole log.
+are mixed with a hundredth of a wide lognormal one, so that a few stray jobs do not decide, and are
+at most that of a lognormal one of deviation 0.005, which counts as constant. Drift or phases
+replace independent times only if they are better by 3 nats in all, odds of 20. The best law is
+fitted again to the whole log.
 
     independent  one family of `families` for all workers, with parameters of each
-    drift        log d = place_i + slope_i (share of the log that is over) + noise of a family
-    phases       log d = place_i + shift_i z + noise of a family,  z as in `hidden_phases`: of the
+    drift        log d = level_i + slope_i (share of the log that is over) + noise of a family
+    phases       log d = level_i + shift_i z + noise of a family,  z as in `hidden_phases`: of the
                  worker's own jobs, of steps that all share, or of time that all share
 """
 
@@ -67,9 +68,9 @@ class _Log(NamedTuple):
     durations: list[np.ndarray]  # float64[k_i]
     start: list[np.ndarray]  # float64[k_i], when they began
 
-    def until(self, kept: Sequence[int]) -> _Log:
+    def until(self, counts: Sequence[int]) -> _Log:
         """The first jobs of every worker."""
-        cut = [[row[:k] for row, k in zip(rows, kept, strict=True)] for rows in self]
+        cut = [[row[:k] for row, k in zip(rows, counts, strict=True)] for rows in self]
         return _Log(*cut)
 
 
@@ -116,16 +117,16 @@ def fit(log: Any) -> Fit:
     """
     whole = _read(log)
     shortest = min(map(len, whole.durations))
-    kept = [len(row) - max(1, len(row) // _HELD_OUT) for row in whole.durations]
-    first, held = whole.until(kept), sum(map(len, whole.durations)) - sum(kept)
+    counts = [len(row) - max(1, len(row) // _HELD_OUT) for row in whole.durations]
+    first, held = whole.until(counts), sum(map(len, whole.durations)) - sum(counts)
     tried: dict[str, Callable[[_Log], _Model]] = {"constant": _constant}
     varies = max(float(np.log(row).std()) for row in whole.durations) > _FINEST
     if varies:
         tried |= {name: _independent(name) for name in FITS}
     if varies and shortest >= _MEMORY:
         tried |= {"drift": _drift, "own phases": _phases(_own_jobs, common=False)}
-        if len(kept) > 1:
-            if len(set(kept)) == 1:
+        if len(counts) > 1:
+            if len(set(counts)) == 1:
                 tried["common phases by step"] = _phases(_own_jobs, common=True)
             tried["common phases by time"] = _phases(_bins_of(whole), common=True, timed=True)
     scores = {}
@@ -186,7 +187,8 @@ class _Noise(NamedTuple):
         """Logarithm of the density at times of one worker, float64[k]."""
         law = log_density(self.name, times, self.parameters[worker])
         stray = log_density("lognormal", times, self.stray[worker])
-        return np.logaddexp(np.log1p(-_STRAY) + law, np.log(_STRAY) + stray)
+        most = -np.log(times) - np.log(_FINEST * np.sqrt(2 * np.pi))  # of times that do not vary
+        return np.minimum(np.logaddexp(np.log1p(-_STRAY) + law, np.log(_STRAY) + stray), most)
 
 
 def _noise(rows: list[np.ndarray], names: Sequence[str] = tuple(FITS)) -> _Noise:
@@ -277,13 +279,13 @@ def _bins_of(log: _Log) -> Bins:
 
 def _moments(log: _Log, bins: list[np.ndarray]) -> Moments:
     """Collects log times by moments."""
-    length = 1 + max(int(place.max()) for place in bins)
+    length = 1 + max(int(moment.max()) for moment in bins)
     columns = []
-    for row, place in zip(log.durations, bins, strict=True):
+    for row, moment in zip(log.durations, bins, strict=True):
         logs = np.log(row)
-        count = np.bincount(place, minlength=length).astype(np.float64)
-        mean = np.bincount(place, logs, minlength=length) / np.maximum(count, 1)
-        rest = np.bincount(place, (logs - mean[place]) ** 2, minlength=length)
+        count = np.bincount(moment, minlength=length).astype(np.float64)
+        mean = np.bincount(moment, logs, minlength=length) / np.maximum(count, 1)
+        rest = np.bincount(moment, (logs - mean[moment]) ** 2, minlength=length)
         columns.append((count, mean, rest))
     return Moments(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)))
 
@@ -315,11 +317,11 @@ class _Phased(NamedTuple):
     def likelihood(self, log: _Log) -> float:
         """Logarithm of the density of a log."""
         places = self.bins(log)
-        gains = np.zeros((1 + max(int(place.max()) for place in places), len(places)))
-        for i, (place, row) in enumerate(zip(places, log.durations, strict=True)):
+        gains = np.zeros((1 + max(int(moment.max()) for moment in places), len(places)))
+        for i, (moment, row) in enumerate(zip(places, log.durations, strict=True)):
             gain = self.noise.log_density(i, row / self.slowdown[i]) - np.log(self.slowdown[i])
             gain -= self.noise.log_density(i, row)
-            gains[:, i] = np.bincount(place, gain, minlength=len(gains))
+            gains[:, i] = np.bincount(moment, gain, minlength=len(gains))
         gains = gains.sum(axis=1, keepdims=True) if self.common else gains
         sure = hidden_phases.evidence(gains, self.begins, self.ends)
         return _likelihood(self.noise, log.durations) + float(sure.sum())
@@ -345,7 +347,8 @@ class _Phased(NamedTuple):
         length, share = np.median(self.lengths), np.median(self.share)
         factor = self.slowdown[np.abs(np.log(self.slowdown)) > 0]
         slower = np.median(factor) if len(factor) else 1.0
-        many = min(int((state[1:] & ~state[:-1]).sum()) + int(state[0]) for state in self.is_slow)
+        begun = [int((state[1:] & ~state[:-1]).sum()) + int(state[0]) for state in self.is_slow]
+        many = int(np.median(begun))
         unit, all_of = ("time units", "the time") if self.timed else ("jobs", "all jobs")
         rough = f"; the log has only {many} of them, so this is rough" if many < _FEW else ""
         if self.common:
@@ -369,9 +372,9 @@ def _phases(bins: Bins, *, common: bool, timed: bool = False) -> Callable[[_Log]
         is_notable = (np.abs(chain.shift) > _NOTABLE * chain.error) | (not common)
         slowdown = np.exp(np.where(is_notable, chain.shift, 0.0))
         states = [chain.slow[:, 0 if common else i] > 0.5 for i in range(len(places))]
-        states = [state[: place.max() + 1] for state, place in zip(states, places, strict=True)]
+        states = [state[: moment.max() + 1] for state, moment in zip(states, places, strict=True)]
         parts = zip(log.durations, states, places, slowdown, strict=True)
-        rows = [row / np.where(state[place], factor, 1.0) for row, state, place, factor in parts]
+        rows = [row / np.where(state[moment], factor, 1.0) for row, state, moment, factor in parts]
         is_slow = [chain.slow[:, 0] > 0.5] if common else states
         width = _width(log) if timed else 1.0
         learned = (chain.begins, chain.ends, slowdown, is_slow, _noise(rows))
@@ -395,9 +398,13 @@ def _sentence(log: _Log, said: str, law: str, scores: dict[str, float]) -> str:
             f" {_MEMORY} are needed."
         )
     lagged = [memory.autocorrelation(np.log(row)[None])[0, 1] for row in log.durations]
-    together = memory.moves_together(log.durations)
+    together = memory.moves_together(log.durations) and "common" not in law
     lasting = np.median([memory.block_length(row) for row in log.durations]) > 1
     if is_simple and (together or lasting):
-        what = ["depend on those before"] * bool(lasting) + ["are long together"] * together
-        said += f", yet they {' and '.join(what)}, in a way that `resampled` keeps and no law here"
-    return f"{said}. The lag-1 correlation of log times is {np.median(lagged):.2f} (median worker)."
+        said = (
+            f"Neither phases nor drift forecast better than independent times of the law {law}, yet"
+            " times depend on others: `resampled` keeps that"
+        )
+    shared = "; workers are slow together more often than by chance" if together else ""
+    lag = f"The lag-1 correlation of log times is {np.median(lagged):.2f} (median worker)"
+    return f"{said}. {lag}{shared}."

@@ -1,10 +1,10 @@
 """Phases that recorded times went through: hidden chains of two states, learned from the times.
 
     z_t   Markov, P(1 | 0) = begins, P(0 | 1) = ends          hidden, of each chain
-    x_it  ~ Normal(place_i + shift_i z_t, sigma_i^2)          mean log time of worker i at moment t
+    x_it  ~ Normal(level_i + shift_i z_t, sigma_i^2)          mean log time of worker i at moment t
 
 A chain belongs to one worker, or all workers share one. With `p_t` the predicted and `q_t` the
-filtered probability of state 1, the smoothed one is (Baum and others 1970; Rabiner 1989)
+filtered probability of state 1, the smoothed one is (Rabiner 1989)
 
     g_t = q_t ((1 - ends) g_{t+1} / p_{t+1} + ends (1 - g_{t+1}) / (1 - p_{t+1}))
 """
@@ -12,7 +12,7 @@ filtered probability of state 1, the smoothed one is (Baum and others 1970; Rabi
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,9 @@ _SMOOTH = 9  # moments that the first guess averages over
 class Moments(NamedTuple):
     """Log times of workers, collected by moments: steps, or bins of time."""
 
-    count: np.ndarray  # float64[T, n], jobs
-    mean: np.ndarray  # float64[T, n], of their log times; 0 where there is none
-    rest: np.ndarray  # float64[T, n], sum of squares about that mean
+    count: Any  # float64[T, n], jobs
+    mean: Any  # float64[T, n], of their log times; 0 where there is none
+    rest: Any  # float64[T, n], sum of squares about that mean
 
 
 class Chain(NamedTuple):
@@ -90,9 +90,9 @@ def _learn(moments: Moments, guess: Array, common: bool) -> tuple[Array, ...]:
         variance = jnp.maximum(squares.sum(axis=0) / total, 1e-8)
         return low, high, variance, jnp.sqrt(variance * (1 / weights[0] + 1 / weights[1]))
 
-    def again(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple[Array, ...], None]:
+    def again(carry: tuple[Array, Array, Array], _: None) -> tuple[Any, None]:
         slow, begins, ends = carry
-        low, high, variance, _ = normal(slow)
+        low, high, variance = normal(slow)[:3]
         gains = count * ((mean - low) ** 2 - (mean - high) ** 2) / (2 * variance)
         gains = gains.sum(axis=1, keepdims=True) if common else gains
         slow, began, ended = _smooth(gains, begins, ends)

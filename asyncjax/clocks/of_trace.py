@@ -38,7 +38,7 @@ def _draw_cycled(row: Row, worker_key: Array | None, first: Array, count: int) -
     return row["durations"][job_indices(first, count) % row["count"].astype(jnp.int32)]
 
 
-def _draw_resampled(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+def _draw_resampled(row: Row, worker_key: Any, first: Array, count: int) -> Array:
     durations, known = row["durations"], row["count"].astype(jnp.int32)
     jobs, block = job_indices(first, count), row["block"].astype(jnp.int32)
     keys = jax.vmap(lambda number: jax.random.fold_in(worker_key, number))(jobs // block)
@@ -240,6 +240,8 @@ def rows_of(durations: Any, name: str = "durations") -> Rows:
                 f" for worker {place}"
             )
         rows.append(times)
+    if not rows:
+        raise ValueError(f"{name} must hold a row of at least one time a worker, got no row")
     return rows
 
 

@@ -34,7 +34,7 @@ _NONE = 1e-9  # of a mean length: how long a first phase is that is not there
 _BEGIN = 2**32 - 1  # no number of a phase
 
 
-def _draw_lengths(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+def _draw_lengths(row: Row, worker_key: Any, first: Array, count: int) -> Array:
     """Exponential lengths; the first is next to nothing unless the long run begins with it."""
     mean, jobs = row["mean"], rng.job_indices(first, count)
     lengths = mean * rng.unit_exponential(worker_key, first, count, mean.dtype)

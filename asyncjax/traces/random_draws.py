@@ -245,7 +245,7 @@ def finishes(
         plain = [lambda now, draw=stream.__next__: now + draw() for stream in streams]
         return plain, lambda worker, now: False
     with on_host(blocks.key) as key:
-        lines = timelines(clock, key, draw=_host_draws())
+        lines = timelines(clock, key, draw=_draw_on_host)
 
     def finish_of(worker: int) -> Finish:
         parts, line = streams[worker], lines[worker]
@@ -262,25 +262,12 @@ def finishes(
     return [finish_of(worker) for worker in range(clock.n_workers)], has_left
 
 
-def _host_draws() -> Callable[[Clock, jax.Array | None, int, int, int], np.ndarray]:
-    """Draws lengths of one worker; those that all workers need soon, of all at once."""
-    held: dict[tuple[int, int], np.ndarray] = {}
-
-    def draw(
-        clock: Clock, key: jax.Array | None, worker: int, first: int, count: int
-    ) -> np.ndarray:
-        with on_host(key) as host_key:
-            if first and not clock.law.is_common:
-                block = clock.job_times(host_key, np.int32(worker), np.int32(first), count).total
-                lengths = np.asarray(block, np.float64)
-            else:
-                if (id(clock), first) not in held:
-                    times = clock.times(host_key, count, first=np.int32(first)).total
-                    held[id(clock), first] = np.asarray(times, np.float64)
-                lengths = held[id(clock), first][worker]
-            return check_lengths(clock, host_key, worker, first, lengths)
-
-    return draw
+def _draw_on_host(
+    clock: Clock, key: jax.Array | None, worker: int, first: int, count: int
+) -> np.ndarray:
+    with on_host(key) as host_key:
+        times = clock.job_times(host_key, np.int32(worker), np.int32(first), count)
+        return check_lengths(clock, host_key, worker, first, np.asarray(times.total, np.float64))
 
 
 def _streams(blocks: DurationBlocks, jobs_expected: float, *, apart: bool) -> list[Iterator[Any]]:

@@ -64,7 +64,7 @@ def test_workers_move_together_only_if_they_do():
     assert 0.7 < np.std(alone) < 1.4
     shared = remembering(rng, 1, 300) * remembering(rng, 8, 300)
     assert clocks.resampled(shared).law.is_common
-    ragged = [row[: 300 - 20 * place] for place, row in enumerate(shared)]
+    ragged = [row[: 300 - 20 * number] for number, row in enumerate(shared)]
     assert clocks.resampled(ragged, common=True).law.is_common
     assert memory.togetherness(np.zeros((3, 100))) == 0.0
 
@@ -81,11 +81,11 @@ def test_a_clock_of_a_run_keeps_phases_that_workers_share():
     base = clocks.gamma(9.0, [1.0, 1.0, 1.0, 1.1, 1.2, 1.4])
     truth = clocks.phases(base, slowdown=4.0, fast=60.0, slow=100.0, common=True, timed=True)
     run = traces.asynchronous(truth, n_updates=60_000, key=KEY)
-    kept = clocks.of_trace(run, law=clocks.resampled)
+    blocks = clocks.of_trace(run, law=clocks.resampled)
     lost = clocks.of_trace(run, law=lambda rows: clocks.resampled(rows, block=1, common=False))
     pace = [
         traces.synchronous(clock, k=6, n_updates=20_000, key=jax.random.key(9)).time[-1]
-        for clock in (truth, kept, lost)
+        for clock in (truth, blocks, lost)
     ]
     assert abs(pace[1] / pace[0] - 1) < 0.1
     assert pace[2] / pace[0] - 1 > 0.2

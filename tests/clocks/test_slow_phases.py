@@ -27,6 +27,7 @@ def states(key, worker):
     return oracle.two_speeds(uniforms(np.arange(N_JOBS)), 0, 1, *chances, start).astype(bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("common", [False, True])
 def test_phases_are_those_of_the_plain_loop(common):
     clock = clocks.phases(BASE, slowdown=SLOWDOWN, fast=FAST, slow=SLOW, common=common)
@@ -44,6 +45,7 @@ def test_phases_begin_in_the_long_run():
     assert abs(np.mean(np.array(firsts) == 3.0) - 0.4) < 0.1
 
 
+@pytest.mark.slow
 def test_moments_of_phases_upon_phases():
     inner = clocks.phases(BASE, slowdown=SLOWDOWN, fast=6.0, slow=4.0)
     clock = clocks.phases(inner, slowdown=2.0, fast=5.0, slow=5.0, common=True)
@@ -55,6 +57,7 @@ def test_moments_of_phases_upon_phases():
     np.testing.assert_array_equal(floor.least(), [1.0, 3.0])
 
 
+@pytest.mark.slow
 def test_mean_lengths_are_those_asked_for():
     clock = clocks.phases(clocks.constant([1.0] * 8), slowdown=2.0, fast=15.0, slow=8.0)
     slow = np.asarray(clock.durations(KEY, 8_000)) > 1.5
@@ -77,8 +80,8 @@ def test_timed_phases_are_a_power_of_exponential_lengths(float64):
         assert math.isclose(line.finish(3.0, 40.0), oracle.finish([pairs], 3.0, 40.0))
     assert abs(np.diff(begins)[2::2].mean() - FAST) < 2.0
     assert abs(np.diff(begins)[1::2].mean() - SLOW) < 1.5
-    own = timelines(clocks.phases(BASE, slowdown=2.0, fast=FAST, slow=SLOW, timed=True), KEY)
-    assert own[0].finish(0.0, 50.0) != own[1].finish(0.0, 50.0)
+    alone = timelines(clocks.phases(BASE, slowdown=2.0, fast=FAST, slow=SLOW, timed=True), KEY)
+    assert alone[0].finish(0.0, 50.0) != alone[1].finish(0.0, 50.0)
 
 
 def test_timed_phases_begin_in_the_long_run():
@@ -87,6 +90,7 @@ def test_timed_phases_begin_in_the_long_run():
     assert abs(np.mean(np.array(firsts) > 2e-3) - 0.4) < 0.12
 
 
+@pytest.mark.slow
 def test_a_longer_trace_begins_with_the_shorter_one():
     clock = clocks.phases(BASE, slowdown=3.0, fast=9.0, slow=7.0, common=True, timed=True)
     short, long = (traces.asynchronous(clock, n_updates=n, key=KEY) for n in (40, 90))
@@ -94,6 +98,7 @@ def test_a_longer_trace_begins_with_the_shorter_one():
     np.testing.assert_array_equal(short.worker, long.worker[:40])
 
 
+@pytest.mark.slow
 def test_phases_touch_computing_alone_and_come_before_or_after_the_rest():
     how = {"slowdown": SLOWDOWN, "fast": FAST, "slow": SLOW, "common": True}
     links = {"download": clocks.constant(0.5), "upload": clocks.exponential(1.0)}
@@ -120,6 +125,7 @@ def test_phases_touch_computing_alone_and_come_before_or_after_the_rest():
         assert trace.time[-1] > traces.asynchronous(phased, n_updates=30, key=KEY).time[-1]
 
 
+@pytest.mark.slow
 def test_responses_draw_phases_and_refuse_what_would_ignore_them():
     alike = clocks.phases(
         clocks.exponential([1.0] * 3), slowdown=2.0, fast=3.0, slow=3.0, common=True
