@@ -32,6 +32,8 @@ EXPERIMENTS = (
     "matrix.straggler",
     "matrix.decision",
     "reality",
+    "reality.kinds",
+    "reality.windows",
     "delay_bench",
     "diloco",
     "rollouts",

@@ -81,6 +81,8 @@ PARTS = {  # by their NAME, one a line
     "joint_map": "experiments.joint.phases",
     "joint_placed": "experiments.joint.placed",
     "reality": "experiments.reality.job",
+    "reality_kinds": "experiments.reality.kinds",
+    "reality_windows": "experiments.reality.windows",
     "story": "experiments.story.job",
     "story_workloads": "experiments.story.workloads",
 }

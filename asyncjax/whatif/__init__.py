@@ -1,8 +1,9 @@
 """What-if: which way of training would cope best with the workers of a log?
 
-`answer` reads a log, describes its workers, compares ways of training on their durations without
-any training, trains small stand-in problems, and says what came out; `python -m asyncjax.whatif`
-does the same and writes a page. `describe`, `compare`, `toy_training` and `advise` are its steps.
+`answer` reads a log, describes its workers, looks whether it is alike throughout, compares ways of
+training on their durations without any training, trains small stand-in problems, and says what came
+out; `python -m asyncjax.whatif` does the same and writes a page. `describe`, `compare`,
+`toy_training` and `advise` are its steps.
 Words and the page need the extra `whatif`.
 
 | name | what it is |

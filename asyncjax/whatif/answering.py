@@ -23,6 +23,7 @@ from asyncjax.whatif import page
 from asyncjax.whatif.advising import Advice, advise, known_of
 from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, untold
 from asyncjax.whatif.describing import Description, describe
+from asyncjax.whatif.stationarity import Period, Stationarity, stationarity_of
 from asyncjax.whatif.toys import ToyResult, ToyResults, toy_training
 from asyncjax.whatif.words import filled, said
 
@@ -49,6 +50,9 @@ class Answer:
         advice: What the decision tree, measured on small problems, says of such workers; None where
             `comparison` is.
         command: How it is made again.
+        stationarity: Whether the log is alike throughout, and the pace to expect after it; None
+            where `comparison` is.
+        by_period: Every rule in each period of a log that is not stationary; else empty.
     """
 
     log: Log
@@ -57,11 +61,15 @@ class Answer:
     learning: ToyResults | None
     advice: Advice | None
     command: str
+    stationarity: Stationarity | None = None
+    by_period: tuple[Comparison, ...] = ()
 
     @cached_property
     def words(self) -> Words:
         """The answer in words."""
-        facts = _of(self, "description comparison learning")
+        facts = _of(self, "description comparison learning stationarity")
+        periods = () if self.stationarity is None else self.stationarity.periods
+        facts["periods"] = list(zip(periods, self.by_period, strict=False))
         headline, advice, sentences, caveats = (said(part, **facts) for part in Words._fields)
         return Words(headline[0], advice[0], sentences, caveats)
 
@@ -74,7 +82,7 @@ class Answer:
         return self._filled("page.html.j2").strip() + "\n"
 
     def _filled(self, template: str) -> str:
-        facts = _of(self, "log description comparison learning advice words command")
+        facts = _of(self, "log description comparison learning advice words command stationarity")
         return filled(template, page=page, versions=versions(), **facts)
 
     def numbers(self) -> dict[str, Any]:
@@ -94,6 +102,8 @@ class Answer:
             "description": parts | {"laws": laws},
             "span": comparison and comparison.span,
             "rules": [] if comparison is None else [_rule(row) for row in comparison.rows],
+            "stationarity": self.stationarity,
+            "rules_by_period": [[_rule(row) for row in each.rows] for each in self.by_period],
             "learning": learning and [_lesson(lesson) for lesson in learning.lessons],
             "small_problems": advice
             and {**_of(advice, "busy lasting hints notes"), "hints": hints},
@@ -218,4 +228,15 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     if not quick:
         learning = toy_training(log, comparison, key=key, progress=part(0.3, 1.0))
     advice = advise(description, comparison, **known)
-    return Answer(log, description, comparison, learning, advice, command)
+    steady = stationarity_of(log)
+    parts = [_within(log, period) for period in steady.periods] if steady.is_alarm else []
+    by_period = tuple(compare(part, key=key) for part in parts)
+    parts = description, comparison, learning, advice, command, steady, by_period
+    return Answer(log, *parts)
+
+
+def _within(log: Log, period: Period) -> Log:
+    """The durations of a period."""
+    ends = [np.round(np.array(period[:2]) * len(row)).astype(int) for row in log.durations]
+    rows = [row[a : max(b, a + 1)] for row, (a, b) in zip(log.durations, ends, strict=True)]
+    return Log(log.workers, tuple(rows))

@@ -227,7 +227,7 @@ class Dependence(NamedTuple):
 
 def dependence_of(log: Log, side: np.ndarray, rng: np.random.Generator) -> Dependence:
     """Correlations within and across workers."""
-    lags = [_autocorrelations(np.log(row)) for row in log.durations]
+    lags = [autocorrelations(np.log(row)) for row in log.durations]
     lag_one = np.array([row[0] if len(row) else np.nan for row in lags])
     jobs = np.array([len(row) for row in log.durations], float)
     known = np.isfinite(lag_one)
@@ -236,12 +236,12 @@ def dependence_of(log: Log, side: np.ndarray, rng: np.random.Generator) -> Depen
         centred = lag_one[known] + 1.0 / jobs[known]  # without any it is -1/J on average
         mean = float(np.average(centred, weights=jobs[known]))
         p_value = float(2.0 * special.ndtr(-abs(mean) * np.sqrt(jobs[known].sum())))
-        memory = float(np.mean([_memory(row) for row in lags if len(row)]))
+        memory = float(np.mean([memory_of(row) for row in lags if len(row)]))
     common, p_common = _common(side, rng)
     return Dependence(lag_one, 1.0 / np.sqrt(jobs), mean, p_value, memory, common, p_common)
 
 
-def _autocorrelations(row: np.ndarray) -> np.ndarray:
+def autocorrelations(row: np.ndarray) -> np.ndarray:
     """Correlations at lags 1, 2, ...; none for a row that is short or does not vary."""
     apart = row - row.mean()
     length = len(row)
@@ -252,7 +252,7 @@ def _autocorrelations(row: np.ndarray) -> np.ndarray:
     return sums[1:] / sums[0]
 
 
-def _memory(correlations: np.ndarray) -> float:
+def memory_of(correlations: np.ndarray) -> float:
     """1 + 2 times the correlations up to the first that is lost in the noise."""
     small = np.flatnonzero(correlations < 2.0 / np.sqrt(len(correlations) + 1))
     end = small[0] if small.size else len(correlations)

@@ -16,14 +16,22 @@ from asyncjax.clocks.log_reader.log import Log
 from asyncjax.results import Spread, Table, plots
 from asyncjax.results.plots import style
 from asyncjax.terminal import plain
-from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Rule, trace_of
+from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Interval, Rule, trace_of
 from asyncjax.whatif.describing import Description
+from asyncjax.whatif.stationarity import Stationarity
 from asyncjax.whatif.toys import ToyResult
 from asyncjax.whatif.words import percent, speed
 
 MOST_WORKERS = 40
 _SHOWN = 10  # workers whose jobs are drawn
 _COLOURS = {"good": "#0072B2", "bad": "#D55E00", "base": "#8B9299", "empty": "#E9EBEE"}
+PACE = (
+    "Time of a gradient in periods of the log, over that in all of it; its second half over its"
+    " first, and p, the probability of such a change by chance (less than 0.05 and a tenth: the log"
+    " is not stationary). Time a gradient: in the last period; beside it where it should lie in"
+    " what follows, a fifth as long as the log, nine times in ten, and so its gradients against"
+    " those of synchronous rounds. Buffered rules take the time of the pure one."
+)
 _LEFT = ("rule", "worker", "law", "verdict")  # columns of words
 
 
@@ -64,6 +72,33 @@ def rule_table(comparison: Comparison, log: Log) -> Table:
                 "longest": figures.staleness_longest,
                 "least weight": f"{figures.heard.min():.2f}",
                 "misplaced": percent(figures.misplaced),
+            }
+        )
+    return _table(rows)
+
+
+def pace_table(stationarity: Stationarity, log: Log) -> Table:
+    """One row per rule: the time of a gradient, by period, and in what follows."""
+    rows = []
+
+    def ends(interval: Interval) -> str:
+        return "–" if np.isnan(interval.low) else f"{interval.low:.3g}–{interval.high:.3g}"
+
+    for i, name in enumerate(stationarity.rules):
+        p_value, pace = stationarity.p_values[i], stationarity.pace[i]
+        parts = {
+            f"{100 * period.begin:.0f} to {100 * period.end:.0f} %": f"{period.times[i]:.2f}"
+            for period in stationarity.periods
+        }
+        rows.append(
+            {
+                "rule": name,
+                **parts,
+                "second half over first": f"{stationarity.halves[i]:.2f}",
+                "p": "–" if np.isnan(p_value) else f"{p_value:.2g}",
+                f"time a gradient{_unit(log, 's')}": pace.value,
+                "in what follows": ends(pace),
+                "times the gradients there": ends(stationarity.gain[i]),
             }
         )
     return _table(rows)

@@ -2,8 +2,11 @@
 
 Every worker makes its own: the small network of the main job on handwritten digits, or a model of
 10 MB, whose gradient then sleeps, a lognormal time that is drawn from the job's key. So a machine
-of two cores has workers of any speed. A worker may also die: its process ends itself by SIGKILL.
+of two cores has workers of any speed. They may compute instead, have slow phases, or drift. A
+worker may also die: its process ends itself by SIGKILL.
 """
+
+from __future__ import annotations
 
 import os
 import signal
@@ -25,6 +28,59 @@ _CALLS: list[float] = []  # when this process was asked for its first two gradie
 
 
 @dataclass(frozen=True)
+class Phases:
+    """Slow phases by the machine's clock, exponentially long, the same for all processes.
+
+    Attributes:
+        common: Whether all that take part are slow together.
+        factor: How many times as long jobs take in them.
+        slow: Seconds that one lasts, on average.
+        fast: Seconds between two, on average.
+        share: Of the workers, that take part; the first ones.
+    """
+
+    common: bool
+    factor: float = 2.5
+    slow: float = 0.3
+    fast: float = 0.5
+    share: float = 0.6
+
+    def at(self, worker: int, n_workers: int, now: float) -> float:
+        """How many times as long a job of a worker takes that begins now."""
+        if self.common and worker >= round(self.share * n_workers):
+            return 1.0
+        ends = _ends(0 if self.common else 1 + worker, self.slow, self.fast)
+        return self.factor if np.searchsorted(ends, now % ends[-1]) % 2 else 1.0
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Jobs that take longer and longer, evenly, and on at the same rate.
+
+    Attributes:
+        to: How many times as long they take in the end.
+        seconds: After which they do.
+        file: Whose time of change is the beginning.
+    """
+
+    to: float
+    seconds: float = 1.0
+    file: str = ""
+
+    def at(self, worker: int, n_workers: int, now: float) -> float:
+        """How many times as long a job takes that begins now."""
+        del worker, n_workers
+        return 1.0 + (self.to - 1.0) * max(0.0, now - os.path.getmtime(self.file)) / self.seconds
+
+
+@cache
+def _ends(seed: int, slow: float, fast: float) -> np.ndarray:
+    """When phases end, fast and slow in turn, seconds; then they begin again."""
+    drawn = np.random.default_rng(seed).exponential(1.0, (2000, 2)) * [fast, slow]
+    return np.cumsum(drawn)
+
+
+@dataclass(frozen=True)
 class Workers:
     """What workers are like.
 
@@ -34,6 +90,8 @@ class Workers:
         sigma: Of the logarithm of that time.
         large: Whether the model has 10 MB.
         dies: A worker and how many seconds after the start of the run it dies; None: none does.
+        computes: Whether a worker computes in that time, processor seconds, instead of sleeping.
+        slowness: How many times as long jobs take that begin at a moment; None: as long.
     """
 
     name: str
@@ -41,6 +99,8 @@ class Workers:
     sigma: float = 0.2
     large: bool = False
     dies: tuple[int, float] | None = None
+    computes: bool = False
+    slowness: Phases | Drift | None = None
 
     @property
     def n_workers(self) -> int:
@@ -56,6 +116,7 @@ class Sleeping:
     seconds: float
     sigma: float
     dies: float | None
+    at: tuple[Workers, int] | None = None  # whose worker this is, where moments or work differ
 
     def __call__(self, data: Any, params: Any, worker: Any, job: Any, key: jax.Array) -> Any:
         """Loss and gradient, later."""
@@ -63,7 +124,7 @@ class Sleeping:
         normal = jax.random.normal(jax.random.fold_in(key, _TAG))
         seconds = self.seconds * jnp.exp(self.sigma * (normal - self.sigma / 2))
         form = jax.ShapeDtypeStruct((), np.float32)
-        return loss + jax.pure_callback(_Sleep(self.dies), form, seconds), gradient
+        return loss + jax.pure_callback(_Sleep(self.dies, self.at), form, seconds), gradient
 
 
 @dataclass(frozen=True)
@@ -71,9 +132,16 @@ class _Sleep:
     """Sleeps so many seconds, and answers 0."""
 
     dies: float | None
+    at: tuple[Workers, int] | None
 
     def __call__(self, seconds: Any) -> np.ndarray:
         wanted, now = float(seconds), time.perf_counter()
+        if self.at is not None:
+            workers, worker = self.at
+            if workers.slowness is not None:
+                wanted *= workers.slowness.at(worker, workers.n_workers, time.time())
+            _compute(wanted) if workers.computes else time.sleep(wanted)
+            return np.zeros((), np.float32)
         if self.dies is None:
             time.sleep(wanted)
             return np.zeros((), np.float32)
@@ -86,6 +154,13 @@ class _Sleep:
         return np.zeros((), np.float32)
 
 
+def _compute(seconds: float) -> None:
+    """Multiplies matrices for so many processor seconds."""
+    matrix, end = np.full((48, 48), 1 / 48), time.thread_time() + seconds
+    while time.thread_time() < end:
+        matrix = matrix @ matrix
+
+
 @cache
 def make(workers: Workers, worker: int | None) -> problems.Problem:
     """The problem, for a worker, or for the server, who does not sleep."""
@@ -93,7 +168,8 @@ def make(workers: Workers, worker: int | None) -> problems.Problem:
     if worker is None:
         return problem
     dies = workers.dies[1] if workers.dies is not None and workers.dies[0] == worker else None
-    late = Sleeping(problem.gradient_of, workers.seconds[worker], workers.sigma, dies)
+    at = (workers, worker) if workers.computes or workers.slowness is not None else None
+    late = Sleeping(problem.gradient_of, workers.seconds[worker], workers.sigma, dies, at)
     return replace(problem, gradient_of=late)
 
 
