@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from asyncjax.traces.log_reader.log import Log
+from asyncjax.clocks.log_reader.log import Log
 from asyncjax.whatif.comparing import PURE, SYNCHRONOUS, Interval
 from asyncjax.whatif.describing import autocorrelations, memory_of
 
