@@ -37,7 +37,7 @@ from asyncjax.problems import Problem
 from asyncjax.problems.pseudo_gradients import FirstState, LocalSteps
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import in_front
-from asyncjax.simulation.arguments import check_optimizer
+from asyncjax.simulation.arguments import check_optimizer, first_equal
 from asyncjax.steps.transformation import Transformation, transformation
 from asyncjax.traces import EventTrace
 
@@ -149,6 +149,7 @@ def streaming_diloco(
     late = (overlap - 1) // load if overlap else 0
     numbers = (jnp.asarray(value, jnp.int32) for value in (load, late, overlap - late * load))
     timing = _Timing(*numbers, jnp.asarray(adopt, jnp.result_type(float)))
+    inner = first_equal(inner)
     job = _Job(LocalSteps(problem.gradient_of, inner), cut)
     streamed = replace(in_front(problem, timing, job), worker_state_of=_FirstWorker(inner))
     key, state = jax.eval_shape(jax.random.key, 0), streamed.worker_state()

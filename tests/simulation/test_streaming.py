@@ -1,0 +1,181 @@
+"""Streaming DiLoCo: the plain loop to rounding, DiLoCo to the bit, one compilation, bytes, doors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import clocks, problems, simulation, traces
+from tests.oracles import streaming
+from tests.oracles.worker_states import Moments
+from tests.simulation.shared import assert_same, network
+from tests.simulation.test_compilations import compiled  # noqa: F401
+
+N, D, RATE, OUTER, MOMENTUM = 4, 7, 0.05, 0.5, 0.75
+
+
+class AdamW:
+    """The oracle's AdamW with its rate."""
+
+    def __init__(self):
+        self.moments = Moments(D)
+
+    def step(self, model, gradient):
+        return self.moments.step(model, gradient, RATE)
+
+
+def gradient(x, worker, step, xp=np):
+    """Of a quadratic with a minimum of its own for each worker, and a wave that knows the step."""
+    entries = xp.arange(float(D))
+    return (1 + entries / D) * (x - worker + entries / 3) + 0.1 * xp.sin(step + entries)
+
+
+def quadratic(shape=None):
+    """The same as a problem: a vector, or leaves of several shapes."""
+    start = {"b": jnp.ones(1), "w": jnp.ones((3, 2))} if shape is None else jnp.ones(shape)
+    flat, unravel = jax.flatten_util.ravel_pytree(start)
+
+    def graded(params, worker, job, key):
+        x = jax.flatten_util.ravel_pytree(params)[0]
+        return jnp.sum(x**2), unravel(gradient(x, worker, job, jnp))
+
+    return problems.from_gradient(start, graded, n_workers=N)
+
+
+def made(problem, **knobs):
+    options = {"inner": optax.adamw(RATE), "outer": optax.sgd(OUTER, MOMENTUM, nesterov=True)}
+    return simulation.streaming_diloco(problem, **options | knobs)
+
+
+def rounds(streaming, n_updates, clock=None):
+    clock = clocks.constant(np.arange(1.0, N + 1)) if clock is None else clock
+    return traces.synchronous(clock, k=N, n_updates=n_updates, load=streaming.load)
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+HALVES = np.repeat([0, 1], [4, 3])
+BY_LEAF, BY_ROW = np.repeat([1, 0], [1, 6]), np.array([0, 2, 2, 1, 1, 0, 0])
+
+
+def by_leaf(path):
+    return 1 if path[0].key == "b" else 0
+
+
+def by_row(path):
+    return 0 if path[0].key == "b" else [2, 1, 0]
+
+
+CASES = {
+    "one fragment, late": (1, np.zeros(D, int), 4, 3, 0.5),
+    "one fragment, a whole round late": (1, np.zeros(D, int), 4, 4, 1.0),
+    "two, at once": (2, HALVES, 6, 0, 1.0),
+    "two, within a job": (2, HALVES, 6, 2, 0.5),
+    "two, with the next message": (2, HALVES, 6, 3, 0.25),
+    "two, behind the next message": (2, HALVES, 6, 5, 0.5),
+    "two, as late as can be": (2, HALVES, 6, 6, 0.5),
+    "by leaf": (by_leaf, BY_LEAF, 4, 1, 0.5),
+    "by row of a leaf": (by_row, BY_ROW, 6, 3, 0.75),
+    "as many as parameters": (D, np.arange(D), D, 3, 0.5),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_the_plain_loop(case):
+    fragments, labels, n_steps, overlap, adopt = CASES[case]
+    problem, n_sent = quadratic(), 2 * (labels.max() + 1) + 3
+    knobs = {"n_steps": n_steps, "overlap": overlap, "adopt": adopt}
+    made_of = made(problem, fragments=fragments, **knobs)
+    versions, workers = streaming.train(
+        np.ones(D), gradient, [AdamW() for _ in range(N)], labels,
+        n_sent=n_sent, rate=OUTER, momentum=MOMENTUM, **knobs,
+    )  # fmt: skip
+    for waves in (True, False):
+        trace = rounds(made_of, n_sent)
+        run = simulation.replay(made_of.problem, trace, made_of.optimizer, waves=waves)
+        np.testing.assert_allclose(flat(run.params), versions[-1], rtol=1e-12, atol=1e-12)
+        models = np.array([flat(one) for one in unstacked(run.worker_states.model)])
+        if overlap:  # without one, the last fragment is applied where the next job begins
+            np.testing.assert_allclose(models, workers, rtol=1e-12, atol=1e-12)
+    assert np.abs(np.diff(versions, axis=0)).max(0).min() > 1e-3
+
+
+def unstacked(rows):
+    return [jax.tree.map(lambda leaf, at=i: leaf[at], rows) for i in range(N)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waves", [True, False])
+def test_one_fragment_at_once_is_diloco_to_the_bit(waves):
+    inner, adamw, outer = network(8, n_workers=N), optax.adamw(0.01), optax.sgd(0.7, 0.9, True)
+    diloco = problems.local_steps(inner, n_steps=4, optimizer=adamw, keep_state=True)
+    made_of = made(inner, n_steps=4, inner=adamw, outer=outer)
+    trace = rounds(made_of, 6)
+    assert made_of.load == 4
+    one = simulation.replay(diloco, trace, outer, waves=waves, record_every=1)
+    other = simulation.replay(
+        made_of.problem, trace, made_of.optimizer, waves=waves, record_every=1
+    )
+    assert_same(one.params, other.params)
+    assert_same(one.opt_state, other.opt_state)
+    assert_same(one.records.loss, other.records.loss)
+    assert_same(one.worker_states, other.worker_states.opt_state)
+
+
+@pytest.mark.slow
+def test_steps_overlap_and_share_compile_once_for_a_number_of_fragments(compiled):  # noqa: F811
+    problem, clock = quadratic((D,)), clocks.constant(np.ones(N))
+
+    def sweep(fragments, *settings):
+        made_of = [
+            made(problem, fragments=fragments, n_steps=h * fragments, overlap=v, adopt=a)
+            for h, v, a in settings
+        ]
+        runs = [
+            simulation.replay(one.problem, rounds(one, 6, clock), one.optimizer, record_every=6)
+            for one in made_of
+        ]
+        return np.array([np.asarray(run.params) for run in runs])
+
+    settings = [(h, v, a) for h in (1, 2, 5) for v in range(h + 1) for a in (0.5, 1.0)]
+    for fragments in (1, 2, 3):
+        sweep(fragments, (4, 2, 0.75))
+        before = len(compiled)
+        last = sweep(fragments, *settings)
+        assert len(compiled) == before
+        assert len(np.unique(last.round(6), axis=0)) >= len(settings) - 6  # v = 1 = h and so on
+
+
+@pytest.mark.slow
+def test_single_arrivals_of_uneven_workers_converge():
+    problem = problems.quadratic(np.ones((N, D)), np.arange(N)[:, None] * np.ones((N, D)))
+    made_of = made(problem, inner=optax.sgd(0.1), outer=optax.sgd(0.2), n_steps=4, fragments=2)
+    clock = clocks.constant([1.0, 1.1, 1.3, 1.2])
+    trace = traces.asynchronous(clock, n_updates=400, load=made_of.load)
+    run = simulation.replay(made_of.problem, trace, made_of.optimizer)
+    assert np.abs(np.asarray(run.params) - 1.5).max() < 0.3
+
+
+@pytest.mark.parametrize(
+    ("fragments", "nbytes"), [(1, (28,)), (2, (16, 12)), (by_leaf, (24, 4)), (by_row, (12, 8, 8))]
+)
+def test_bytes_are_those_of_the_fragments(fragments, nbytes):
+    made_of = made(quadratic(), fragments=fragments, n_steps=6)
+    assert made_of.nbytes == nbytes
+    trace = rounds(made_of, 5)
+    sent = [N * nbytes[r % len(nbytes)] for r in range(5)]
+    assert made_of.sent_bytes(trace).tolist() == np.cumsum(sent).tolist()
+
+
+def test_masks_part_the_model():
+    for fragments in (1, 2, 3, D, by_leaf, by_row):
+        cut = simulation.streaming._fragments_of(fragments, quadratic().params)
+        model = quadratic().params
+        masks = [cut.mask(model, jnp.int32(p)) for p in range(cut.count)]
+        total = jax.tree.map(lambda leaf, *of: sum(leaf * mask for mask in of), model, *masks)
+        assert flat(total).tolist() == [1.0] * D
