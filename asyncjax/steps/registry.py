@@ -119,6 +119,16 @@ REGISTRY: dict[str, Entry] = {
         average_workers=lambda: steps.average_workers(3),
     ),
     **_entries(
+        optax.scale(-0.02),  # what is remembered comes some steps later
+        compressed=lambda: steps.compressed(steps.quantized(8), 3),
+        ef14_top_k=lambda: steps.compressed(steps.ef14(steps.top_k(2)), 3),
+        ef14_random_k=lambda: steps.compressed(steps.ef14(steps.random_k(3)), 3),
+        ef14_scaled_sign=lambda: steps.compressed(steps.ef14(steps.scaled_sign()), 3),
+        ef21_top_k=lambda: steps.compressed(steps.ef21(steps.top_k(2)), 3),
+        ef21_power_sgd=lambda: steps.compressed(steps.ef21(steps.power_sgd(1)), 3),
+        demo=lambda: steps.compressed(steps.demo(1, decay=0.9), 3),
+    ),
+    **_entries(
         drop_stale_wrapper=lambda: steps.drop_stale(2, optax.adam(0.05)),
         picky_sgd_wrapper=lambda: steps.picky_sgd(0.5, optax.adam(0.05)),
         mix_models=lambda: steps.mix_models(0.5, steps.polynomial_delay(0.5)),
