@@ -135,9 +135,7 @@ class _Displacement:
         params = jax.tree.map(jnp.asarray, params)
         (state,) = states or (FirstState(self.local.optimizer)(None, params),)
         start = self.local.begin(inner, params, state, worker, job, key)
-        total, local, state = self.local.run(
-            inner, start, 0, n_steps, worker, job * n_steps, key
-        )
+        total, local, state = self.local.run(inner, start, 0, n_steps, worker, job * n_steps, key)
         moved = total / n_steps, jax.tree.map(jnp.subtract, params, local)
         return (*moved, state) if self.keep_state else moved
 

@@ -241,10 +241,9 @@ def first_equal(value: Any) -> Any:
 
     Two calls of `optax.sgd(0.1)` make two closures, and what is compiled is kept by identity. Two
     functions are equal if they are of optax or of this package, of one code, and what they close
-    over is equal: numbers of one type and to the bit, text, classes, tuples, dataclasses of this package and such
-    functions.
-    Whatever else is in there (a function or an array of the caller's, a traced value) is only equal
-    to itself, since nobody can say what it depends on.
+    over is equal: numbers of one type and to the bit, text, classes, tuples, dataclasses of this
+    package and such functions. Whatever else is in there (a function or an array of the caller's, a
+    traced value) is only equal to itself, since nobody can say what it depends on.
 
     Example:
         >>> one = first_equal(optax.adam(0.1))
