@@ -147,6 +147,7 @@ class FirstState:
     optimizer: optax.GradientTransformation
 
     def __call__(self, data: PyTree, params: PyTree) -> PyTree:
+        """That of the optimizer, as arrays."""
         return jax.tree.map(jnp.asarray, self.optimizer.init(params))
 
 

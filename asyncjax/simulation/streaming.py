@@ -7,7 +7,7 @@ that worker i received last,
 .. math:: \Delta_p = \frac{1}{n} \sum_i (z_{i,p} - y_{i,p}), \qquad
           x_p \leftarrow x_p + \mathrm{outer}_p(\Delta_p)
 
-when fragment p is sent, and V steps later, while which the worker went on,
+when fragment p is sent, and V steps later, during which the worker went on,
 
 .. math:: y_{i,p} \leftarrow (1 - a) \, y_{i,p} + a \, x_p, \qquad z_{i,p} \leftarrow x_p
 
@@ -115,8 +115,9 @@ def streaming_diloco(
         >>> import jax.numpy as jnp, optax
         >>> from asyncjax import clocks, problems, simulation, traces
         >>> inner = problems.quadratic(jnp.ones((2, 4)), jnp.ones((2, 4)))
+        >>> sgd = optax.sgd
         >>> streaming = simulation.streaming_diloco(
-        ...     inner, n_steps=4, inner=optax.sgd(0.5), outer=optax.sgd(1.0), fragments=2, overlap=1)
+        ...     inner, n_steps=4, inner=sgd(0.5), outer=sgd(1.0), fragments=2, overlap=1)
         >>> clock = clocks.constant([1.0, 1.0])
         >>> trace = traces.synchronous(clock, k=2, n_updates=4, load=streaming.load)
         >>> run = simulation.replay(streaming.problem, trace, streaming.optimizer)

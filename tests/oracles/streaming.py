@@ -38,7 +38,9 @@ def train(start, gradient, inners, labels, *, n_steps, n_sent, overlap, adopt, r
         for p in range(count):
             if step % n_steps == (p + 1) * n_steps // count % n_steps:
                 part = labels == p
-                moved = [old[part] - new[part] for old, new in zip(started_from, workers)]
+                moved = [
+                    old[part] - new[part] for old, new in zip(started_from, workers, strict=True)
+                ]
                 shared[part] += outers[p].step(np.mean(moved, axis=0))
                 in_flight.append((step + overlap, part, shared[part].copy()))
                 versions.append(shared.copy())

@@ -1,4 +1,4 @@
-"""Streaming DiLoCo: the plain loop to rounding, DiLoCo to the bit, one compilation, bytes, doors."""
+"""Streaming DiLoCo: the plain loop to rounding, DiLoCo to the bit, one compilation, bytes."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def gradient(x, worker, step, xp=np):
 def quadratic(shape=None):
     """The same as a problem: a vector, or leaves of several shapes."""
     start = {"b": jnp.ones(1), "w": jnp.ones((3, 2))} if shape is None else jnp.ones(shape)
-    flat, unravel = jax.flatten_util.ravel_pytree(start)
+    unravel = jax.flatten_util.ravel_pytree(start)[1]
 
     def graded(params, worker, job, key):
         x = jax.flatten_util.ravel_pytree(params)[0]
@@ -172,6 +172,7 @@ def test_bytes_are_those_of_the_fragments(fragments, nbytes):
     assert made_of.sent_bytes(trace).tolist() == np.cumsum(sent).tolist()
 
 
+@pytest.mark.slow
 def test_masks_part_the_model():
     for fragments in (1, 2, 3, D, by_leaf, by_row):
         cut = simulation.streaming._fragments_of(fragments, quadratic().params)

@@ -47,6 +47,7 @@ TWINS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", TWINS)
 def test_messages_are_those_of_the_plain_compressor(name):
@@ -55,6 +56,7 @@ def test_messages_are_those_of_the_plain_compressor(name):
     np.testing.assert_allclose(sent(compressor, draws()), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("float64")
 def test_power_sgd_is_the_plain_one_from_its_first_matrix():
     compressor, matrices = steps.power_sgd(2), draws()
@@ -77,6 +79,7 @@ def test_error_feedback_is_the_plain_one_around_any(name, wrap):
     np.testing.assert_allclose(messages, [expected.send(one) for one in draws(5)], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_random_k_draws_from_the_key_and_is_unbiased_if_asked():
     ones = np.ones((400, D), np.float32)
     biased, scaled = (sent(steps.random_k(6, unbiased=flag), ones) for flag in (False, True))
@@ -141,6 +144,7 @@ def test_bytes_are_counted_with_indices_and_scales(case):
     assert compressor.nbytes(jax.eval_shape(lambda: model)) == nbytes
 
 
+@pytest.mark.slow
 def test_a_message_holds_no_more_numbers_than_are_counted():
     gradient = draws(1, shape=(128, 32))[0].astype(np.float32)
     assert np.count_nonzero(sent(steps.top_k(9), [gradient])) == 9
