@@ -108,8 +108,11 @@ def streaming_diloco(
 
     Note:
         An update must be of messages of one fragment: synchronous rounds, or single arrivals, of
-        which the server reads the fragment from the worker's job number. Eager updates (Kale et al.
-        2025, arXiv 2502.12996) need an outer optimizer at every worker, and are not here.
+        which the server reads the fragment from the worker's job number. `steps.quantized` may
+        compress messages (`gradient_transform` of an `Update`); what remembers or invents entries
+        of other fragments (error feedback, `steps.demo`, `steps.scaled_sign`) needs P = 1. Eager
+        updates (Kale et al. 2025, arXiv 2502.12996) need an outer optimizer at every worker, and
+        are not here.
 
     Example:
         >>> import jax.numpy as jnp, optax
@@ -148,8 +151,9 @@ def streaming_diloco(
     adopt = real("adopt", adopt, least=0, most=1)
     load = n_steps // cut.count
     late = (overlap - 1) // load if overlap else 0
-    numbers = (jnp.asarray(value, jnp.int32) for value in (load, late, overlap - late * load))
-    timing = _Timing(*numbers, jnp.asarray(adopt, jnp.result_type(float)))
+    numbers = (load, late, overlap - late * load)
+    share = jnp.asarray(adopt, jnp.result_type(float))
+    timing = _Timing(*(jnp.asarray(value, jnp.int32) for value in numbers), share)
     inner = first_equal(inner)
     job = _Job(LocalSteps(problem.gradient_of, inner), cut)
     streamed = replace(in_front(problem, timing, job), worker_state_of=_FirstWorker(inner))

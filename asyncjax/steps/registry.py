@@ -122,7 +122,7 @@ REGISTRY: dict[str, Entry] = {
         optax.scale(-0.02),  # what is remembered comes some steps later
         compressed=lambda: steps.compressed(steps.quantized(8), 3),
         ef14_top_k=lambda: steps.compressed(steps.ef14(steps.top_k(2)), 3),
-        ef14_random_k=lambda: steps.compressed(steps.ef14(steps.random_k(3)), 3),
+        ef14_random_k=lambda: steps.compressed(steps.ef14(steps.random_k(2)), 3),
         ef14_scaled_sign=lambda: steps.compressed(steps.ef14(steps.scaled_sign()), 3),
         ef21_top_k=lambda: steps.compressed(steps.ef21(steps.top_k(2)), 3),
         ef21_power_sgd=lambda: steps.compressed(steps.ef21(steps.power_sgd(1)), 3),

@@ -1,12 +1,16 @@
 """Streaming DiLoCo: the plain loop to rounding, DiLoCo to the bit, one compilation, bytes."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from asyncjax import clocks, problems, simulation, traces
+from asyncjax.simulation.streaming import _fragments_of
 from tests.oracles import streaming
 from tests.oracles.worker_states import Moments
 from tests.simulation.shared import assert_same, network
@@ -34,17 +38,20 @@ def gradient(x, worker, step, xp=np):
 def quadratic(shape=None):
     """The same as a problem: a vector, or leaves of several shapes."""
     start = {"b": jnp.ones(1), "w": jnp.ones((3, 2))} if shape is None else jnp.ones(shape)
-    unravel = jax.flatten_util.ravel_pytree(start)[1]
+    unravel = ravel_pytree(start)[1]
 
     def graded(params, worker, job, key):
-        x = jax.flatten_util.ravel_pytree(params)[0]
+        x = ravel_pytree(params)[0]
         return jnp.sum(x**2), unravel(gradient(x, worker, job, jnp))
 
     return problems.from_gradient(start, graded, n_workers=N)
 
 
 def made(problem, **knobs):
-    options = {"inner": optax.adamw(RATE), "outer": optax.sgd(OUTER, MOMENTUM, nesterov=True)}
+    options: dict[str, Any] = {
+        "inner": optax.adamw(RATE),
+        "outer": optax.sgd(OUTER, MOMENTUM, nesterov=True),
+    }
     return simulation.streaming_diloco(problem, **options | knobs)
 
 
@@ -175,7 +182,7 @@ def test_bytes_are_those_of_the_fragments(fragments, nbytes):
 @pytest.mark.slow
 def test_masks_part_the_model():
     for fragments in (1, 2, 3, D, by_leaf, by_row):
-        cut = simulation.streaming._fragments_of(fragments, quadratic().params)
+        cut = _fragments_of(fragments, quadratic().params)
         model = quadratic().params
         masks = [cut.mask(model, jnp.int32(p)) for p in range(cut.count)]
         total = jax.tree.map(lambda leaf, *of: sum(leaf * mask for mask in of), model, *masks)
