@@ -153,7 +153,7 @@ def streaming_diloco(
     late = (overlap - 1) // load if overlap else 0
     numbers = (load, late, overlap - late * load)
     share = jnp.asarray(adopt, jnp.result_type(float))
-    timing = _Timing(*(jnp.asarray(value, jnp.int32) for value in numbers), share)
+    timing = _Timing(*(jnp.asarray(value, jnp.int32) for value in numbers), adopt=share)
     inner = first_equal(inner)
     job = _Job(LocalSteps(problem.gradient_of, inner), cut)
     streamed = replace(in_front(problem, timing, job), worker_state_of=_FirstWorker(inner))

@@ -187,3 +187,24 @@ def test_masks_part_the_model():
         masks = [cut.mask(model, jnp.int32(p)) for p in range(cut.count)]
         total = jax.tree.map(lambda leaf, *of: sum(leaf * mask for mask in of), model, *masks)
         assert flat(total).tolist() == [1.0] * D
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("float64")
+def test_two_levels_are_a_problem_whose_workers_are_regions():
+    """All-reduce in regions of two, DiLoCo between: one step, adopted, is a step of all four."""
+    inner = problems.quadratic(np.eye(N) + 1, np.arange(N * N).reshape(N, N))
+
+    def of_region(params, region, job, key):
+        members = 2 * region + jnp.arange(2)
+        of_members = jax.vmap(lambda one: inner.gradient(params, one, job, key))(members)
+        return jax.tree.map(lambda rows: jnp.mean(rows, axis=0), of_members)
+
+    regions = problems.from_gradient(inner.params, of_region, n_workers=2)
+    two = made(regions, n_steps=1, inner=optax.sgd(0.1), outer=optax.sgd(1.0))
+    clock = clocks.constant(np.ones(N))
+    plain = traces.synchronous(clock, k=N, n_updates=9)
+    nested = traces.synchronous(clocks.constant(np.ones(2)), k=2, n_updates=9)
+    one = simulation.replay(inner, plain, optax.sgd(0.1))
+    other = simulation.replay(two.problem, nested, two.optimizer)
+    np.testing.assert_allclose(one.params, other.params, rtol=1e-12)
