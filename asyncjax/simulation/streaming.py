@@ -183,8 +183,8 @@ class _Fragments:
             masks, at = [], 0
             low, high = self._bounds(sum(leaf.size for leaf in leaves), fragment)
             for leaf in leaves:
-                place = at + jnp.arange(leaf.size, dtype=jnp.int32).reshape(leaf.shape)
-                masks.append((place >= low) & (place < high))
+                entry = at + jnp.arange(leaf.size, dtype=jnp.int32).reshape(leaf.shape)
+                masks.append((entry >= low) & (entry < high))
                 at += leaf.size
         return jax.tree.unflatten(structure, masks)
 
@@ -218,7 +218,8 @@ class _Fragments:
 
 def _leading(numbers: tuple[int, ...], leaf: Any) -> np.ndarray:
     """Numbers of a leaf or of its rows, in a shape that broadcasts over it."""
-    return np.asarray(numbers, np.int32).reshape(-1, *(1,) * (leaf.ndim - 1))
+    shape = (len(numbers), *(1,) * (leaf.ndim - 1)) if leaf.ndim else ()
+    return np.asarray(numbers, np.int32).reshape(shape)
 
 
 def _fragments_of(fragments: Cut, params: Any) -> _Fragments:

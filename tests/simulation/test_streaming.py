@@ -47,7 +47,7 @@ def quadratic(shape=None):
     return problems.from_gradient(start, graded, n_workers=N)
 
 
-def made(problem, **knobs):
+def stream(problem, **knobs):
     options: dict[str, Any] = {
         "inner": optax.adamw(RATE),
         "outer": optax.sgd(OUTER, MOMENTUM, nesterov=True),
@@ -97,14 +97,14 @@ def test_it_is_the_plain_loop(case):
     fragments, labels, n_steps, overlap, adopt = CASES[case]
     problem, n_sent = quadratic(), 2 * (labels.max() + 1) + 3
     knobs = {"n_steps": n_steps, "overlap": overlap, "adopt": adopt}
-    made_of = made(problem, fragments=fragments, **knobs)
+    streamed = stream(problem, fragments=fragments, **knobs)
     versions, workers = streaming.train(
         np.ones(D), gradient, [AdamW() for _ in range(N)], labels,
         n_sent=n_sent, rate=OUTER, momentum=MOMENTUM, **knobs,
     )  # fmt: skip
     for waves in (True, False):
-        trace = rounds(made_of, n_sent)
-        run = simulation.replay(made_of.problem, trace, made_of.optimizer, waves=waves)
+        trace = rounds(streamed, n_sent)
+        run = simulation.replay(streamed.problem, trace, streamed.optimizer, waves=waves)
         np.testing.assert_allclose(flat(run.params), versions[-1], rtol=1e-12, atol=1e-12)
         models = np.array([flat(one) for one in unstacked(run.worker_states.model)])
         if overlap:  # without one, the last fragment is applied where the next job begins
@@ -121,12 +121,12 @@ def unstacked(rows):
 def test_one_fragment_at_once_is_diloco_to_the_bit(waves):
     inner, adamw, outer = network(8, n_workers=N), optax.adamw(0.01), optax.sgd(0.7, 0.9, True)
     diloco = problems.local_steps(inner, n_steps=4, optimizer=adamw, keep_state=True)
-    made_of = made(inner, n_steps=4, inner=adamw, outer=outer)
-    trace = rounds(made_of, 6)
-    assert made_of.load == 4
+    streamed = stream(inner, n_steps=4, inner=adamw, outer=outer)
+    trace = rounds(streamed, 6)
+    assert streamed.load == 4
     one = simulation.replay(diloco, trace, outer, waves=waves, record_every=1)
     other = simulation.replay(
-        made_of.problem, trace, made_of.optimizer, waves=waves, record_every=1
+        streamed.problem, trace, streamed.optimizer, waves=waves, record_every=1
     )
     assert_same(one.params, other.params)
     assert_same(one.opt_state, other.opt_state)
@@ -139,13 +139,13 @@ def test_steps_overlap_and_share_compile_once_for_a_number_of_fragments(compiled
     problem, clock = quadratic((D,)), clocks.constant(np.ones(N))
 
     def sweep(fragments, *settings):
-        made_of = [
-            made(problem, fragments=fragments, n_steps=h * fragments, overlap=v, adopt=a)
+        streamed = [
+            stream(problem, fragments=fragments, n_steps=h * fragments, overlap=v, adopt=a)
             for h, v, a in settings
         ]
         runs = [
             simulation.replay(one.problem, rounds(one, 6, clock), one.optimizer, record_every=6)
-            for one in made_of
+            for one in streamed
         ]
         return np.array([np.asarray(run.params) for run in runs])
 
@@ -161,10 +161,10 @@ def test_steps_overlap_and_share_compile_once_for_a_number_of_fragments(compiled
 @pytest.mark.slow
 def test_single_arrivals_of_uneven_workers_converge():
     problem = problems.quadratic(np.ones((N, D)), np.arange(N)[:, None] * np.ones((N, D)))
-    made_of = made(problem, inner=optax.sgd(0.1), outer=optax.sgd(0.2), n_steps=4, fragments=2)
+    streamed = stream(problem, inner=optax.sgd(0.1), outer=optax.sgd(0.2), n_steps=4, fragments=2)
     clock = clocks.constant([1.0, 1.1, 1.3, 1.2])
-    trace = traces.asynchronous(clock, n_updates=400, load=made_of.load)
-    run = simulation.replay(made_of.problem, trace, made_of.optimizer)
+    trace = traces.asynchronous(clock, n_updates=400, load=streamed.load)
+    run = simulation.replay(streamed.problem, trace, streamed.optimizer)
     assert np.abs(np.asarray(run.params) - 1.5).max() < 0.3
 
 
@@ -172,18 +172,19 @@ def test_single_arrivals_of_uneven_workers_converge():
     ("fragments", "nbytes"), [(1, (28,)), (2, (16, 12)), (by_leaf, (24, 4)), (by_row, (12, 8, 8))]
 )
 def test_bytes_are_those_of_the_fragments(fragments, nbytes):
-    made_of = made(quadratic(), fragments=fragments, n_steps=6)
-    assert made_of.nbytes == nbytes
-    trace = rounds(made_of, 5)
+    streamed = stream(quadratic(), fragments=fragments, n_steps=6)
+    assert streamed.nbytes == nbytes
+    trace = rounds(streamed, 5)
     sent = [N * nbytes[r % len(nbytes)] for r in range(5)]
-    assert made_of.sent_bytes(trace).tolist() == np.cumsum(sent).tolist()
+    assert streamed.sent_bytes(trace).tolist() == np.cumsum(sent).tolist()
 
 
 @pytest.mark.slow
 def test_masks_part_the_model():
+    scalar = {"b": jnp.float32(1.0), "w": jnp.ones((2, 3))}
     for fragments in (1, 2, 3, D, by_leaf, by_row):
-        cut = _fragments_of(fragments, quadratic().params)
-        model = quadratic().params
+        model = scalar if fragments is by_leaf else quadratic().params
+        cut = _fragments_of(fragments, model)
         masks = [cut.mask(model, jnp.int32(p)) for p in range(cut.count)]
         total = jax.tree.map(lambda leaf, *of: sum(leaf * mask for mask in of), model, *masks)
         assert flat(total).tolist() == [1.0] * D
@@ -201,7 +202,7 @@ def test_two_levels_are_a_problem_whose_workers_are_regions():
         return jax.tree.map(lambda rows: jnp.mean(rows, axis=0), of_members)
 
     regions = problems.from_gradient(inner.params, of_region, n_workers=2)
-    two = made(regions, n_steps=1, inner=optax.sgd(0.1), outer=optax.sgd(1.0))
+    two = stream(regions, n_steps=1, inner=optax.sgd(0.1), outer=optax.sgd(1.0))
     clock = clocks.constant(np.ones(N))
     plain = traces.synchronous(clock, k=N, n_updates=9)
     nested = traces.synchronous(clocks.constant(np.ones(2)), k=2, n_updates=9)

@@ -206,8 +206,8 @@ SHIFT = np.array([[3.0, -1.0, 0.5], [-2.0, 1.0, 1.0], [0.0, 1.0, -1.0]])
 def test_rounds_are_the_plain_loop():
     slopes = [lambda x, i=i: HESSIANS[i] @ x - SHIFT[i] for i in range(3)]
     for name in ("ef14", "ef21"):
-        made = {"ef14": plain.EF14, "ef21": plain.EF21}[name]
-        workers = [made(lambda x: plain.top_k(x, 1), 3) for _ in range(3)]
+        wrapper = {"ef14": plain.EF14, "ef21": plain.EF21}[name]
+        workers = [wrapper(lambda x: plain.top_k(x, 1), 3) for _ in range(3)]
         models = plain.descend(np.ones(3), slopes, workers, 0.004, 50)
         compressor = getattr(steps, name)(steps.top_k(1))
         run = trained(quadratics(SHIFT), compressor, 0.004, 50)
