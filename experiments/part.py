@@ -75,6 +75,7 @@ PARTS = {  # by their NAME, one a line
     "delay_bench": "experiments.delay_bench.job",
     "diloco": "experiments.diloco.language",
     "diloco_gaussians": "experiments.diloco.gaussians",
+    "diloco_links": "experiments.diloco.slow_links",
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",
     "joint_scenes": "experiments.joint.scenes",

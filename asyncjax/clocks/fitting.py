@@ -63,7 +63,7 @@ class Fit:
 
 
 class _Log(NamedTuple):
-    """Times of jobs, a row a worker."""
+    """Times of jobs, one row per worker."""
 
     durations: list[np.ndarray]  # float64[k_i]
     start: list[np.ndarray]  # float64[k_i], when they began

@@ -23,7 +23,7 @@ what was reached.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -70,14 +70,56 @@ class _PseudoGradient:
 
 
 @dataclass(frozen=True)
-class _Displacement:
-    """How far a job's local steps went, and where the optimizer's state is then."""
+class LocalSteps:
+    """Steps of a worker's own optimizer, on another problem's gradients."""
 
     gradient_of: Callable[..., tuple[jax.Array, PyTree]]
     optimizer: optax.GradientTransformation
-    takes_extras: bool  # equal functions make equal optimizers, but not all of them take extras
+    takes_extras: bool = field(init=False)  # equal functions make equal optimizers, but not all do
+
+    def __post_init__(self) -> None:
+        takes = isinstance(self.optimizer, optax.GradientTransformationExtraArgs)
+        object.__setattr__(self, "takes_extras", takes)
+
+    def begin(self, inner: PyTree, params: PyTree, state: PyTree, *job: Any) -> Any:
+        """The sum of losses, the model and the state before the first step."""
+        loss = jax.eval_shape(self.gradient_of, inner, params, *job)[0]
+        return jnp.zeros((), loss.dtype), params, state
+
+    def run(
+        self, inner: PyTree, carry: Any, first: Any, last: Any, worker: Any, start: Any, key: Any
+    ) -> Any:
+        """Steps `first .. last - 1` of a job whose step h is the inner problem's job start + h."""
+        rule = optax.with_extra_args_support(self.optimizer)
+
+        def step(h: jax.Array, carry: tuple[jax.Array, PyTree, PyTree]) -> Any:
+            total, local, state = carry
+            number, own_key = start + h, jax.random.fold_in(key, h)
+
+            def loss_at(params: PyTree, worker: Any, job: Any, key: jax.Array) -> jax.Array:
+                return self.gradient_of(inner, params, worker, job, key)[0]
+
+            loss, grads = self.gradient_of(inner, local, worker, number, own_key)
+            of_step = {"value": loss, "grad": grads, "value_fn": loss_at}
+            of_job = {"worker": worker, "job": number, "key": own_key}  # `value_fn` takes them
+            updates, state = rule.update(grads, state, local, **of_step, **of_job)
+            return total + loss, optax.apply_updates(local, updates), state
+
+        return jax.lax.fori_loop(first, last, step, carry)
+
+
+@dataclass(frozen=True)
+class _Displacement:
+    """How far a job's local steps went, and where the optimizer's state is then."""
+
+    local: LocalSteps
     n_steps: int | None  # None: one a worker, among the data
     keep_state: bool
+
+    @property
+    def gradient_of(self) -> Callable[..., tuple[jax.Array, PyTree]]:
+        """That of the problem inside."""
+        return self.local.gradient_of
 
     def __call__(
         self,
@@ -90,37 +132,22 @@ class _Displacement:
     ) -> tuple[Any, ...]:
         inner, counts = data
         n_steps: Any = self.n_steps if counts is None else counts[worker]
-        rule = optax.with_extra_args_support(self.optimizer)
         params = jax.tree.map(jnp.asarray, params)
-
-        def step(h: jax.Array, carry: tuple[jax.Array, PyTree, PyTree]) -> Any:
-            total, local, state = carry
-            number, own_key = job * n_steps + h, jax.random.fold_in(key, h)
-
-            def loss_at(params: PyTree, worker: Any, job: Any, key: jax.Array) -> jax.Array:
-                return self.gradient_of(inner, params, worker, job, key)[0]
-
-            loss, grads = self.gradient_of(inner, local, worker, number, own_key)
-            of_step = {"value": loss, "grad": grads, "value_fn": loss_at}
-            of_job = {"worker": worker, "job": number, "key": own_key}  # `value_fn` takes them
-            updates, state = rule.update(grads, state, local, **of_step, **of_job)
-            return total + loss, optax.apply_updates(local, updates), state
-
-        loss = jax.eval_shape(self.gradient_of, inner, params, worker, job, key)[0]
-        (state,) = states or (_FirstState(self.optimizer)(None, params),)
-        start = (jnp.zeros((), loss.dtype), params, state)
-        total, local, state = jax.lax.fori_loop(0, n_steps, step, start)
+        (state,) = states or (FirstState(self.local.optimizer)(None, params),)
+        start = self.local.begin(inner, params, state, worker, job, key)
+        total, local, state = self.local.run(inner, start, 0, n_steps, worker, job * n_steps, key)
         moved = total / n_steps, jax.tree.map(jnp.subtract, params, local)
         return (*moved, state) if self.keep_state else moved
 
 
 @dataclass(frozen=True)
-class _FirstState:
+class FirstState:
     """The state of a worker's optimizer before its first job."""
 
     optimizer: optax.GradientTransformation
 
     def __call__(self, data: PyTree, params: PyTree) -> PyTree:
+        """That of the optimizer, as arrays."""
         return jax.tree.map(jnp.asarray, self.optimizer.init(params))
 
 
@@ -199,9 +226,8 @@ def local_steps(
             raise ValueError(f"step_size must be one number, got shape {size.shape}")
         extra = size if counts is None else (size, counts)
         return in_front(problem, extra, _PseudoGradient(problem.gradient_of, n_steps))
-    takes_extras = isinstance(optimizer, optax.GradientTransformationExtraArgs)
-    displacement = _Displacement(problem.gradient_of, optimizer, takes_extras, n_steps, keep_state)
-    state_of = _FirstState(optimizer) if keep_state else None
+    displacement = _Displacement(LocalSteps(problem.gradient_of, optimizer), n_steps, keep_state)
+    state_of = FirstState(optimizer) if keep_state else None
     local = replace(in_front(problem, counts, displacement), worker_state_of=state_of)
     key, states = jax.eval_shape(jax.random.key, 0), (local.worker_state(),) if keep_state else ()
     # a missing extra is told here

@@ -13,6 +13,7 @@ Epochs run in any example order.
 | `run_policy` | fastest-k training whose k and load are chosen on the way |
 | `estimate_error_bound`, `ErrorEstimate` | the constants of a `stragglers.ErrorBound`, measured |
 | `run_epochs` | epochs in an example order |
+| `streaming_diloco`, `StreamingDiLoCo` | a model in fragments, sent while workers go on |
 | `plan`, `plan_alike`, `ReplayPlan`, `Sizes` | how a trace is replayed: waves, version slots |
 | `IndexSource` | an example order for loaders of other libraries |
 | `Progress` | what `progress=` is told |
@@ -32,6 +33,7 @@ from asyncjax.simulation.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.program import Sizes
 from asyncjax.simulation.replay import replay
+from asyncjax.simulation.streaming import StreamingDiLoCo, streaming_diloco
 from asyncjax.simulation.sweep import sweep
 from asyncjax.simulation.update import Update
 
@@ -42,6 +44,7 @@ __all__ = [
     "Progress",
     "ReplayPlan",
     "Sizes",
+    "StreamingDiLoCo",
     "Update",
     "estimate_error_bound",
     "first_gradients",
@@ -52,5 +55,6 @@ __all__ = [
     "replay_piag",
     "run_epochs",
     "run_policy",
+    "streaming_diloco",
     "sweep",
 ]

@@ -7,7 +7,7 @@ import math
 import os
 import struct
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
@@ -244,9 +244,9 @@ def first_equal(value: Any) -> Any:
 
     Two calls of `optax.sgd(0.1)` make two closures, and what is compiled is kept by identity. Two
     functions are equal if they are of optax or of this package, of one code, and what they close
-    over is equal: numbers of one type and to the bit, text, classes, tuples and such functions.
-    Whatever else is in there (a function or an array of the caller's, a traced value) is only equal
-    to itself, since nobody can say what it depends on.
+    over is equal: numbers of one type and to the bit, text, classes, tuples, dataclasses of this
+    package and such functions. Whatever else is in there (a function or an array of the caller's, a
+    traced value) is only equal to itself, since nobody can say what it depends on.
 
     Example:
         >>> one = first_equal(optax.adam(0.1))
@@ -301,6 +301,8 @@ def _value_of(thing: Any, own: bool, depth: int = 0) -> Hashable:
         return kind, tuple(map(inner, thing))
     if own and kind is dict:
         return kind, tuple((name, inner(value)) for name, value in thing.items())
+    if own and is_dataclass(kind) and kind.__module__.startswith("asyncjax."):  # all are frozen
+        return kind, tuple(inner(getattr(thing, one.name)) for one in fields(kind))
     if own and kind is inspect.Parameter:
         return kind, str(thing)
     if kind is partial:

@@ -29,6 +29,8 @@ optimizer, such as `delay_adaptive_sgd`, says so. Fields of a state are found by
 | `ca2fl`, `average_workers` | tables of what each worker sent |
 | `table_delays`, `oldest_delay` | how old the entries of a table are |
 | `mean`, `median`, `trimmed_mean`, `krum`, `bucketed` | aggregates of the gradients of an update |
+| `compressed`, `ef14`, `ef21` | what a worker sends is compressed; error feedback |
+| `top_k`, `random_k`, `scaled_sign`, `quantized`, `power_sgd`, `demo`, `Compressor` | compressors |
 | `delay_adaptive_sgd`, `piag`, `descent`, `aggregated` | complete optimizers |
 | `proximal`, `l1`, `l2`, `elastic_net`, `group`, `box`, `simplex` | proximal steps, regularizers |
 | `block_labels`, `random_block`, `update_block` | updates of single blocks |
@@ -75,6 +77,18 @@ from asyncjax.steps.adaptive import (
 from asyncjax.steps.aggregates import bucketed, krum, mean, median, trimmed_mean
 from asyncjax.steps.blocks import block_labels, random_block, update_block
 from asyncjax.steps.compensation import compensate_delay, compensate_delay_adaptively, gap_aware
+from asyncjax.steps.compression import (
+    Compressor,
+    compressed,
+    demo,
+    ef14,
+    ef21,
+    power_sgd,
+    quantized,
+    random_k,
+    scaled_sign,
+    top_k,
+)
 from asyncjax.steps.delay_functions import (
     cgad,
     clip_by_delay,
@@ -119,6 +133,7 @@ from asyncjax.steps.worker_tables import (
 )
 
 __all__ = [
+    "Compressor",
     "adaptive_1_rule",
     "adaptive_1_schedule",
     "adaptive_2_rule",
@@ -136,14 +151,18 @@ __all__ = [
     "closed_loop_momentum",
     "compensate_delay",
     "compensate_delay_adaptively",
+    "compressed",
     "concurrency_delay",
     "davis",
     "delay_adaptive_sgd",
     "delay_gradients",
     "delayed_nesterov",
+    "demo",
     "descent",
     "distributed_nesterov",
     "drop_stale",
+    "ef14",
+    "ef21",
     "elastic_net",
     "fadas",
     "gap_aware",
@@ -164,9 +183,12 @@ __all__ = [
     "piag",
     "picky_sgd",
     "polynomial_delay",
+    "power_sgd",
     "predict_steps",
     "proximal",
+    "quantized",
     "random_block",
+    "random_k",
     "remember_update",
     "scale_by_ada_delay",
     "scale_by_adaptive_1",
@@ -178,9 +200,11 @@ __all__ = [
     "scale_by_staleness",
     "scale_by_window",
     "scale_by_worker_time",
+    "scaled_sign",
     "simplex",
     "sun",
     "table_delays",
+    "top_k",
     "trimmed_mean",
     "update_block",
     "worst_case",

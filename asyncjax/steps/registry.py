@@ -39,9 +39,11 @@ class Entry:
     sharded: bool = True
 
 
-def _entries(finish: Any = None, required: Any = None, **makes: Make) -> dict[str, Entry]:
+def _entries(
+    finish: Any = None, required: Any = None, sharded: bool = True, **makes: Make
+) -> dict[str, Entry]:
     """Rules that are alike in what follows them and in what they need."""
-    return {name: Entry(make, finish, required) for name, make in makes.items()}
+    return {name: Entry(make, finish, required, sharded=sharded) for name, make in makes.items()}
 
 
 def _scheduled(*required: str, **makes: Make) -> dict[str, Entry]:
@@ -122,6 +124,17 @@ REGISTRY: dict[str, Entry] = {
         average_workers=lambda: steps.average_workers(3),
     ),
     **_entries(
+        optax.scale(-0.02),  # what is remembered comes some steps later
+        sharded=False,  # leaves are cut anew, or the model is one vector
+        compressed=lambda: steps.compressed(steps.quantized(8), 3),
+        ef14_top_k=lambda: steps.compressed(steps.ef14(steps.top_k(2)), 3),
+        ef14_random_k=lambda: steps.compressed(steps.ef14(steps.random_k(2)), 3),
+        ef14_scaled_sign=lambda: steps.compressed(steps.ef14(steps.scaled_sign()), 3),
+        ef21_top_k=lambda: steps.compressed(steps.ef21(steps.top_k(2)), 3),
+        ef21_power_sgd=lambda: steps.compressed(steps.ef21(steps.power_sgd(1)), 3),
+        demo=lambda: steps.compressed(steps.demo(1, decay=0.9), 3),
+    ),
+    **_entries(
         drop_stale_wrapper=lambda: steps.drop_stale(2, optax.adam(0.05)),
         picky_sgd_wrapper=lambda: steps.picky_sgd(0.5, optax.adam(0.05)),
         mix_models=lambda: steps.mix_models(0.5, steps.polynomial_delay(0.5)),
@@ -147,8 +160,8 @@ REGISTRY: dict[str, Entry] = {
         delay_adaptive_sgd=_sgd,
         proximal=lambda: steps.proximal(_sgd(), steps.l2(1e-4)),
     ),
-    # The median of all coordinates cannot be taken shard by shard.
-    "closed_loop_momentum": Entry(
-        lambda: steps.closed_loop_momentum(0.1, 0.5, max_delay=3), sharded=False
+    **_entries(
+        sharded=False,  # the median of all coordinates cannot be taken shard by shard
+        closed_loop_momentum=lambda: steps.closed_loop_momentum(0.1, 0.5, max_delay=3),
     ),
 }

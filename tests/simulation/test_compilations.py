@@ -11,6 +11,7 @@ import pytest
 from asyncjax import clocks, problems, simulation, steps, traces
 from asyncjax.simulation import checkpoints
 from asyncjax.simulation.arguments import first_equal
+from asyncjax.simulation.streaming import _by_fragment, _Fragments
 from tests.simulation.runs import KEY, KEYS, RUNS, SWEEPS, from_gradient, replay
 from tests.simulation.shared import N, assert_same
 from tests.simulation.test_unequal_traces import RATES, noisy, roomy, unequal
@@ -42,6 +43,8 @@ MAKERS = {
     "piag": lambda: steps.piag(0.1, 3),
     "worker params": lambda: steps.look_ahead(0.9),
     "aggregator": steps.median,
+    "compressed": lambda: steps.compressed(steps.ef21(steps.demo(3, decay=0.9)), 2),
+    "by fragment": lambda: _by_fragment(optax.adam(0.1), _Fragments(2, ((0, 1), (1,)))),
     "not a number": lambda: optax.scale(float("nan")),
 }
 
@@ -68,6 +71,12 @@ UNLIKE = {
     "an array": (lambda: optax.sgd(jnp.float32(0.1)),) * 2,
     "a function of one's own": (lambda: optax.sgd(lambda step: 0.1),) * 2,
     "a rule of one's own": (own_rule,) * 2,
+    "another compressor": tuple(
+        lambda k=k: steps.compressed(steps.ef14(steps.top_k(k)), 2) for k in (1, 2)
+    ),
+    "other fragments": tuple(
+        lambda k=k: _by_fragment(optax.adam(0.1), _Fragments(k, None)) for k in (2, 3)
+    ),
     "a partial of one's own": (lambda: optax.sgd(partial(pow, 0.1)),) * 2,
 }
 
