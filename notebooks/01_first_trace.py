@@ -119,8 +119,8 @@ results.plots.staleness_histogram({name: rules[name].delay for name in ("as it c
 #    so. Eight jobs are always open, so while one of them is computed, seven others are delivered, on average. A
 #    rule that keeps n jobs open has a mean delay near n - 1, whoever the workers are. Rules differ in the long
 #    delays.
-# 3. The last column has a catch. As it comes, worker 0 is heard three times as often as worker 7. Shuffled and
-#    synchronous hear everyone (nearly) equally, and pay for it with time.
+# 3. The last column has a catch. As it comes, worker 0 delivers three times as often as worker 7. Under
+#    shuffled and synchronous all deliver (nearly) equally often, and that costs time.
 #
 # ## Replay: does the catch matter?
 #
@@ -129,8 +129,8 @@ results.plots.staleness_histogram({name: rules[name].delay for name in ("as it c
 # at exactly the version that the trace says. A synchronous step is a mean of 8 gradients, so it may be 8 times
 # as long: then all rules move equally far with a gradient.
 #
-# If worker i is heard in a share p of all gradients, it pulls with weight p. So the trace alone already tells
-# where x must end: at the sum of p i. We print this forecast beside what the replay finds.
+# If a share p of all gradients is from worker i, it pulls with weight p. So the trace alone already tells where
+# x must end: at the sum of p i. We print this prediction beside what the replay gives.
 
 
 # %%

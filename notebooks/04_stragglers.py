@@ -65,7 +65,7 @@ results.plots.curves(
     [results.Series(f"load {load:g}", counts, row, row, row) for load, row in lines],
     x_label="answers awaited, k",
     y_label="expected time of an update",
-    title="the last answers are the dear ones",
+    title="the last answers are the expensive ones",
 )
 
 # %% [markdown]
@@ -197,7 +197,7 @@ results.plots.curves(
 #
 # ## Try
 #
-# - Make computing dear: `clocks.exponential(1.0)` for `compute`. What does the plan raise first now, k or the
+# - Make computing expensive: `clocks.exponential(1.0)` for `compute`. What does the plan raise first now, k or the
 #   load?
 # - Ask for `target=0.1` or `target=0.002`. When is a fixed pair nearly as good as the plan?
 # - Put a price on uplinks: `stragglers.plan(times, bound, load=[1.0, 16.0], target=0.02, upload_price=1.0)`.

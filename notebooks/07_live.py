@@ -139,7 +139,7 @@ results.plots.timeline(trace, until=0.6, title="what the processes did; time in 
 
 # %% [markdown]
 # The chart is like those of the first notebook, only that nobody drew these times: they were measured. Worker 0
-# is heard several times as often as the slowest, and the mean delay is close to the number of workers less one,
+# delivers several times as often as the slowest, and the mean delay is close to the number of workers less one,
 # as it must be.
 #
 # Beside the trace lies what else was measured. A job is more than its gradient: the model travels to the

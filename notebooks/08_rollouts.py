@@ -79,7 +79,7 @@ rules = (
 found = {rule.name: made(rule) for rule in rules}
 base = rollouts.summarize(found["synchronous"])
 
-print("                              speed  age: mean  99 %  longest  thrown away  long heard")
+print("                              speed  age: mean  99 %  longest  thrown away  long used")
 for name, trace in found.items():
     own = rollouts.summarize(trace)
     ages = own.age_trained
@@ -93,7 +93,7 @@ for name, trace in found.items():
 # trains is far older than 4 versions. The budget bounds how many samples are ahead, and with that the *mean*
 # age. A long sample is overtaken by short ones as long as it runs. Strict order bounds every age, for two
 # thirds of the speed. And "discard" is fast for a bad reason: the longest tenth of the samples is never trained
-# ("long heard": how often it is, over how often it occurs). What it learns, it learns from short answers.
+# ("long used": how often they are, over how often they occur). What it learns, it learns from short answers.
 #
 # In a picture with few slots, the long bars are dark: old when they are trained.
 

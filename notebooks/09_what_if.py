@@ -44,8 +44,8 @@ plt.switch_backend(plt.get_backend())  # loads it now, so that a notebook shows 
 # %% [markdown]
 # ## A log
 #
-# A row a job: worker, number of the step, seconds. Other forms are read as well (a column a worker, starts and
-# ends, what `live.to_csv` writes); names of columns and units are found out. Eight workers, 300 steps each: a
+# One row per job: worker, number of the step, seconds. Other forms are read as well (one column per worker,
+# starts and ends, what `live.to_csv` writes); names of columns and units are found out. Eight workers, 300 steps each: a
 # step takes a second, more or less, but four seconds on the last worker.
 
 # %%
@@ -87,21 +87,21 @@ print(f"gain by hand {alone / together:.2f}, counted {pure.gain.value:.2f}")
 # ## Fast, or fair
 #
 # More gradients are not yet more progress. The rules below differ in what they pay for speed: gradients that
-# come late, work that is thrown away, or a worker that is hardly heard. The last matters if workers have data
-# of their own: then the rule solves another problem than yours. A 1 means that the slow worker is heard as
-# often as the others.
+# come late, work that is thrown away, or a worker that hardly counts. The last matters if workers have data of
+# their own: then the rule solves another problem than yours. A 1 means that the slow worker counts as much as
+# the others.
 
 # %%
 names = ["synchronous", "1 backup worker", "shuffled", "pure asynchronous", "Ringleader"]
 rows = [found.comparison.of(name) for name in names]
 slow = log.workers.index("gpu-7")
 
-print(f"{'rule':18} idle  thrown away  staleness  slow worker heard")
+print(f"{'rule':18} idle  thrown away  staleness  slow worker's weight")
 for name, row in zip(names, rows, strict=True):
     did = row.figures
     print(
         f"{name:18} {did.idle:4.0%} {did.wasted:12.0%} {did.staleness_mean:10.1f}"
-        f" {did.heard[slow]:18.2f}"
+        f" {did.heard[slow]:21.2f}"
     )
 
 results.plots.bars(
@@ -112,14 +112,14 @@ results.plots.bars(
 )
 
 # %% [markdown]
-# Leaving out whoever comes last (*1 backup worker*) all but never hears the slow one. *Shuffled* hears all
+# Leaving out whoever comes last (*1 backup worker*) all but never uses the slow one. *Shuffled* uses all
 # alike and so is nearly as slow as waiting. *Ringleader* keeps the last gradients of every worker and gives
 # each worker the same weight: as many gradients as pure, and fair.
 #
 # ## Why they are slow
 #
-# A worker that is slow *for good* is another matter than one that stumbles now and then. The description tells
-# them apart, and fits laws to the durations; the one we drew from has shape 16.
+# A worker that is slow *for good* is another matter than one that stumbles now and then. The description says
+# which it is, and fits laws to the durations; the one we drew from has shape 16.
 
 # %%
 for sentence in found.description.sentences:
@@ -153,7 +153,7 @@ print(page.name, "and", figures.name, "written; rules compared:", len(job.compar
 #
 # - From durations alone one can say what every rule would bring. The gain of not waiting was what a line of
 #   arithmetic says.
-# - The fastest rule is not the best one if shards differ: look at who is heard.
+# - The fastest rule is not the best one if shards differ: look at who counts.
 # - The answer holds for workers as they were in the log, and for gradients, not for the loss; for that, train
 #   the small problems, or [measure real workers](07_live.ipynb) and replay your own model.
 #

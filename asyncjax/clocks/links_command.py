@@ -50,8 +50,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = options(program, str(__doc__).replace(PROGRAM, program))
     add = parser.add_argument
     add("file", nargs="?", metavar="FILE", help="table of measured runs")
-    add("--parameters", required=True, metavar="N", help="how many the model has, such as 30.8e6")
-    add("--workers", required=True, type=int, metavar="N", help="how many sum their models")
+    add("--parameters", metavar="N", help="how many the model has, such as 30.8e6")
+    add("--workers", type=int, metavar="N", help="how many sum their models")
     add("--bytes", type=float, default=4.0, help="sent for each parameter; default: 4, float32")
     add("--predict", metavar="CELLS", help="table of ways to run, to be predicted")
     add("--json", metavar="FILE", help="where to write the predictions")
@@ -90,6 +90,9 @@ def _entry(cell: Cell, answer: Prediction) -> dict[str, Any]:
 
 def _model(settings: argparse.Namespace) -> tuple[SyncTimes, list[str]]:
     """The model, and in words what it stands on."""
+    measured = None if settings.file is None else read_runs(settings.file)
+    if None in (settings.parameters, settings.workers):
+        raise ValueError("give --parameters and --workers: bytes and links follow from them")
     n_parameters = _number("--parameters", settings.parameters)
     payload = {
         "nbytes": n_parameters * real("--bytes", settings.bytes, above=0.0),
@@ -100,7 +103,7 @@ def _model(settings: argparse.Namespace) -> tuple[SyncTimes, list[str]]:
         f" {payload['n_workers']} workers"
     ]
     alone = (settings.link, settings.step_ms)
-    if settings.file is None:
+    if measured is None:
         if None in alone:
             raise ValueError("give the FILE of measured runs, or --link and --step-ms in its place")
         speed, step = _number("--link", alone[0]), _number("--step-ms", alone[1]) / 1e3
@@ -109,7 +112,6 @@ def _model(settings: argparse.Namespace) -> tuple[SyncTimes, list[str]]:
         return assumed(**payload, bits_per_second=speed, step=step), told
     if alone != (None, None):
         raise ValueError("--link and --step-ms must be left out where a FILE is given")
-    measured = read_runs(settings.file)
     fit = fit_runs(measured, **payload)
     if len(measured) == 1:
         told += ["one cell alone is measured: other links and local steps are a guess"]

@@ -92,7 +92,7 @@ BROKEN = {
     "no time": (at_job_3(0.0), r"worker 0 a duration of 0 for its job 3; .*"),
     "one time for all": (
         own(lambda row, key, start, count: row["a"]),
-        r"got ValueError: draw of the law 'mine' must give float\[64\], a time a job, got",
+        r"got ValueError: draw of the law 'mine' must give float\[64\], one time per job, got",
     ),
     "a branch on a parameter": (
         own(branching),
