@@ -21,7 +21,15 @@ from asyncjax.storage import save_json, write_atomically
 from asyncjax.terminal import display
 from asyncjax.whatif import page
 from asyncjax.whatif.advising import Advice, advise, known_of
-from asyncjax.whatif.comparing import Comparison, RuleResult, Tell, compare, rows_of, untold
+from asyncjax.whatif.comparing import (
+    PURE,
+    Comparison,
+    RuleResult,
+    Tell,
+    compare,
+    rows_of,
+    untold,
+)
 from asyncjax.whatif.describing import Description, describe
 from asyncjax.whatif.stationarity import Period, Stationarity, stationarity_of
 from asyncjax.whatif.toys import ToyResult, ToyResults, toy_training
@@ -52,7 +60,8 @@ class Answer:
         command: How it is made again.
         stationarity: Whether the log is alike throughout, and the pace to expect after it; None
             where `comparison` is.
-        by_period: Every rule in each period of a log that is not stationary; else empty.
+        by_period: The best rules of three families in each period of a log not stationary; else
+            empty.
     """
 
     log: Log
@@ -230,7 +239,8 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     advice = advise(description, comparison, **known)
     steady = stationarity_of(log)
     parts = [_within(log, period) for period in steady.periods] if steady.is_alarm else []
-    by_period = tuple(compare(part, key=key) for part in parts)
+    only = {PURE, *(row.rule.name for row in comparison.leading[:3])}
+    by_period = tuple(compare(part, key=key, only=only) for part in parts)
     parts = description, comparison, learning, advice, command, steady, by_period
     return Answer(log, *parts)
 

@@ -25,7 +25,7 @@ idle (no job). With w_i the weight of worker i's gradients in all updates, p_i =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -374,6 +374,7 @@ def compare(
     draws: int = DRAWS,
     key: jax.Array | None = None,
     progress: Tell | None = None,
+    only: Collection[str] | None = None,
 ) -> Comparison:
     """Compares ways of training on the workers of a log.
 
@@ -382,6 +383,7 @@ def compare(
         draws: How often the log is drawn anew for the intervals, at least 2.
         key: Typed key of the draws and of rules that draw; None: a fixed one.
         progress: Called with what is being done and the share of it that is done.
+        only: Names of the rules that are compared with synchronous rounds; None: all.
 
     Returns:
         The rules in the order of their gain. Cost: a second a thousand jobs of 32 workers, about.
@@ -400,6 +402,11 @@ def compare(
     check_key(key, "compare")
     span, notes = _span(rows)
     rules = rules_for(len(rows), float(np.median(np.concatenate(rows))))
+    if only is not None:
+        known = {rule.name for rule in rules}
+        if isinstance(only, str) or not set(only) <= known:
+            raise ValueError(f"only must be names of rules, of {', '.join(known)}, got {only!r}")
+        rules = tuple(rule for rule in rules if rule.name in {SYNCHRONOUS, *only})
     draw_key, rule_key = jax.random.split(key)
     share = min(1.0, _DRAWN / sum(map(len, rows)))
     drawn = [redrawn(rows, one, share=share) for one in jax.random.split(draw_key, draws)]
