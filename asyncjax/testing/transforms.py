@@ -341,6 +341,7 @@ def _check_wrappers(transform: Any, extras: Any, params: Any) -> None:
 
 def _check_sharding(inner: Any, extras: Any, params: Any) -> None:
     """Checks that the state has one sharding, whoever makes it, as optax's sharding test does."""
+    params = jax.tree.map(jnp.asarray, params)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
     explicit = (jax.sharding.AxisType.Explicit,)
     mesh = jax.make_mesh((1,), ("x",), axis_types=explicit, devices=jax.devices()[:1])
