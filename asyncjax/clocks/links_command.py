@@ -90,6 +90,9 @@ def _entry(cell: Cell, answer: Prediction) -> dict[str, Any]:
 
 def _model(settings: argparse.Namespace) -> tuple[SyncTimes, list[str]]:
     """The model, and in words what it stands on."""
+    alone = (settings.link, settings.step_ms)
+    if settings.file is not None and alone != (None, None):
+        raise ValueError("--link and --step-ms must be left out where a FILE is given")
     measured = None if settings.file is None else read_runs(settings.file)
     if None in (settings.parameters, settings.workers):
         raise ValueError("give --parameters and --workers: bytes and links follow from them")
@@ -102,7 +105,6 @@ def _model(settings: argparse.Namespace) -> tuple[SyncTimes, list[str]]:
         f"payload: {payload['nbytes'] / 1e6:,.1f} MB, all-reduced in a ring over"
         f" {payload['n_workers']} workers"
     ]
-    alone = (settings.link, settings.step_ms)
     if measured is None:
         if None in alone:
             raise ValueError("give the FILE of measured runs, or --link and --step-ms in its place")
@@ -110,8 +112,6 @@ def _model(settings: argparse.Namespace) -> tuple[SyncTimes, list[str]]:
         told += ["nothing is measured: no cost but computing and bytes over bandwidth is in this,"]
         told += ["which is off by 1.1 to 1.9 times on measured runs; intervals are a guess"]
         return assumed(**payload, bits_per_second=speed, step=step), told
-    if alone != (None, None):
-        raise ValueError("--link and --step-ms must be left out where a FILE is given")
     fit = fit_runs(measured, **payload)
     if len(measured) == 1:
         told += ["one cell alone is measured: other links and local steps are a guess"]
