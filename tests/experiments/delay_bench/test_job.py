@@ -118,7 +118,7 @@ def test_what_the_frequencies_of_characters_give_is_as_the_page_says():
     try:
         corpus = shakespeare_characters(genres=["tragedies"])
     except ImportError as missing:
-        pytest.skip(str(missing))
+        pytest.skip(f"the plays are read from a package that is not installed: {missing}")
     counts = np.bincount(np.asarray(corpus.train).ravel())
     shares = counts[counts > 0] / counts.sum()
     entropy, begin = -float(np.sum(shares * np.log(shares))), np.log(len(corpus.vocabulary))
