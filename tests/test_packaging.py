@@ -66,7 +66,7 @@ def test_the_wheel_is_the_library_and_its_licences(built):
     names = set(zipfile.ZipFile(built[1]).namelist())
     packed = {name for name in names if name.startswith("asyncjax/")}
     assert packed == library()
-    suffixes = {".py", ".npz", ".j2", ".html", ".mplstyle", ".json", ".gz", ".typed"}
+    suffixes = {".py", ".npz", ".j2", ".html", ".mplstyle", ".json", ".gz", ".typed", ".bib"}
     assert {Path(name).suffix for name in packed} == suffixes
     recordings = {name for name in packed if name.startswith("asyncjax/clocks/data/")}
     assert {Path(name).stem for name in recordings} == set(asyncjax.clocks.RECORDINGS)

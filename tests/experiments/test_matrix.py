@@ -207,7 +207,11 @@ def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(setti
     assert [path.read_bytes() for path in files] == before
     again = Result.load(settings.output / "matrix.csv.gz").rows
     np.testing.assert_allclose(again[scenes.COMPARED], rows[scenes.COMPARED], rtol=1e-5)
-    assert {path.name for path, _ in made.figures} == {"matrix_speed_up.png", "matrix_levels.png"}
+    assert {path.name for path, _ in made.figures} == {
+        "matrix_speed_up.png",
+        "matrix_levels.png",
+        "matrix_tree.png",
+    }
 
 
 @pytest.mark.slow
