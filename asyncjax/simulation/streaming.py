@@ -62,7 +62,7 @@ class StreamingDiLoCo:
     nbytes: tuple[int, ...]
 
     def sent_bytes(self, trace: EventTrace) -> np.ndarray:
-        """Bytes that all workers have sent up until each update of a trace, int64[T]."""
+        """Bytes that all workers have sent up until each update, int64[T], not compressed."""
         of_arrival = np.asarray(self.nbytes, np.int64)[trace.job % len(self.nbytes)]
         return np.cumsum(of_arrival)[np.asarray(trace.steps)]
 
@@ -108,11 +108,12 @@ def streaming_diloco(
 
     Note:
         An update must be of messages of one fragment: synchronous rounds, or single arrivals, of
-        which the server reads the fragment from the worker's job number. `steps.quantized` may
-        compress messages (`gradient_transform` of an `Update`); what remembers or invents entries
-        of other fragments (error feedback, `steps.demo`, `steps.scaled_sign`) needs P = 1. Eager
-        updates (Kale et al. 2025, arXiv 2502.12996) need an outer optimizer at every worker, and
-        are not here.
+        which the server reads the fragment from the worker's job number. Messages are compressed by
+        `gradient_transform=steps.compressed(compressor, n, fragments=P)` of an `Update`, which
+        remembers by fragment. What puts entries of other fragments into a message (error feedback
+        without `fragments`, `steps.scaled_sign`) makes the model NaN, since they would be lost.
+        Eager updates (Kale et al. 2025, arXiv 2502.12996) need an outer optimizer at every worker,
+        and are not here.
 
     Example:
         >>> import jax.numpy as jnp, optax
@@ -367,6 +368,8 @@ def _by_fragment(outer: optax.GradientTransformation, fragments: _Fragments) -> 
     ) -> tuple[Any, FragmentState]:
         fragment, rows = jnp.asarray(job % count), state.fragment_states
         mask = fragments.mask(updates, fragment)
+        outside = jax.tree.map(lambda at, leaf: jnp.any(~at & (leaf != 0)), mask, updates)
+        is_wrong = jnp.any(jnp.stack(jax.tree.leaves(outside)))
         one = optax.tree.map_params(
             outer, lambda leaf: leaf, rows, transform_non_params=lambda leaf: leaf[fragment]
         )
@@ -379,7 +382,12 @@ def _by_fragment(outer: optax.GradientTransformation, fragments: _Fragments) -> 
             return old.at[fragment].set(new) if mark is None else jnp.where(mark, new, old)
 
         rows = jax.tree.map(put, marks, new, rows, is_leaf=lambda mark: mark is None)
-        moved = jax.tree.map(lambda at, leaf: jnp.where(at, leaf, 0), mask, moved)
-        return moved, FragmentState(rows)
+
+        def masked(at: Any, leaf: jax.Array) -> jax.Array:
+            """The fragment's entries; all of them NaN where others would be lost."""
+            rest = jnp.where(is_wrong, jnp.nan, 0.0).astype(leaf.dtype)
+            return jnp.where(at & ~is_wrong, leaf, rest)
+
+        return jax.tree.map(masked, mask, moved), FragmentState(rows)
 
     return transformation(init, update)

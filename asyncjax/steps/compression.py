@@ -69,15 +69,18 @@ class CompressedState(NamedTuple):
     invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
-def compressed(compressor: Compressor, n_workers: int) -> Transformation:
+def compressed(compressor: Compressor, n_workers: int, *, fragments: int = 1) -> Transformation:
     """Replaces every gradient by what the server decodes of its worker's message.
 
     For `simulation.Update(..., gradient_transform=...)`. Every `update` needs the extras `worker`
-    and `key`.
+    and `key`, and `job` where there are fragments.
 
     Args:
         compressor: Such as `ef14(top_k(100))`.
         n_workers: Number of workers n, at least 1; each has a row of the compressor's state.
+        fragments: P of `simulation.streaming_diloco`: message j of a worker is of fragment j mod P,
+            and what a compressor remembers of a fragment is for the next message of that fragment.
+            Each worker then has P rows.
 
     Example:
         >>> rule = compressed(ef14(top_k(1)), n_workers=2)
@@ -90,22 +93,39 @@ def compressed(compressor: Compressor, n_workers: int) -> Transformation:
         [4.0, 0.0]
     """
     instance("compressor", compressor, Compressor, "a compressor, such as steps.top_k(100)")
-    count = whole("n_workers", n_workers)
+    count, pieces = whole("n_workers", n_workers), whole("fragments", fragments)
 
     def init(params: optax.Params) -> CompressedState:
         def rows(leaf: ArrayLike) -> jax.Array:
-            return jnp.repeat(jnp.asarray(leaf)[None], count, axis=0)
+            return jnp.repeat(jnp.asarray(leaf)[None], count * pieces, axis=0)
 
         return CompressedState(jax.tree.map(rows, compressor.init(params)))
+
+    def message(
+        updates: optax.Updates, state: CompressedState, number: Any, key: jax.Array
+    ) -> Updated:
+        rows = state.compressor_states
+        sent, row = compressor.compress(key, updates, trees.row_of(rows, number))
+        return trees.cast(sent, updates), CompressedState(trees.with_row(rows, number, row))
 
     def update(
         updates: optax.Updates, state: CompressedState, *, worker: ArrayLike, key: jax.Array
     ) -> Updated:
-        worker, rows = trees.scalar("worker", worker), state.compressor_states
-        sent, row = compressor.compress(key, updates, trees.row_of(rows, worker))
-        return trees.cast(sent, updates), CompressedState(trees.with_row(rows, worker, row))
+        return message(updates, state, trees.scalar("worker", worker), key)
 
-    return transformation(init, update, n_workers=lambda state: count)
+    def update_fragment(
+        updates: optax.Updates,
+        state: CompressedState,
+        *,
+        worker: ArrayLike,
+        key: jax.Array,
+        job: ArrayLike,
+    ) -> Updated:
+        number = trees.scalar("worker", worker) * pieces + trees.scalar("job", job) % pieces
+        return message(updates, state, number, key)
+
+    rule = update if pieces == 1 else update_fragment
+    return transformation(init, rule, n_workers=lambda state: count)
 
 
 def ef14(compressor: Compressor) -> Compressor:

@@ -20,14 +20,32 @@ class Nesterov:
         return -self.rate * (gradient + self.momentum * self.buffer)
 
 
-def train(start, gradient, inners, labels, *, n_steps, n_sent, overlap, adopt, rate, momentum):
+class LargestWithFeedback:
+    """What one worker sends of one fragment: its largest entry, the rest with the next message."""
+
+    def __init__(self, size):
+        self.lost = np.zeros(size)
+
+    def message(self, moved):
+        """The fragment as the server decodes it."""
+        wanted = moved + self.lost
+        sent = np.where(np.arange(wanted.size) == np.argmax(np.abs(wanted)), wanted, 0.0)
+        self.lost = wanted - sent
+        return sent
+
+
+def train(
+    start, gradient, inners, labels,
+    *, n_steps, n_sent, overlap, adopt, rate, momentum, sender=None,
+):  # fmt: skip
     """The global model after each message, float64[n_sent + 1, d], and the workers' models [n, d].
 
     gradient(x, worker, step); inners: an optimizer of each worker, `step(model, gradient)`;
-    labels: int[d], the fragment of every entry.
+    labels: int[d], the fragment of every entry; sender: who compresses, made for a size.
     """
     count = labels.max() + 1
     outers = [Nesterov(np.sum(labels == p), rate, momentum) for p in range(count)]
+    senders = sender and [[sender(np.sum(labels == p)) for p in range(count)] for _ in inners]
     shared = np.array(start, float)
     workers = [shared.copy() for _ in inners]
     started_from = [shared.copy() for _ in inners]  # the global fragment that a worker holds last
@@ -41,6 +59,8 @@ def train(start, gradient, inners, labels, *, n_steps, n_sent, overlap, adopt, r
                 moved = [
                     old[part] - new[part] for old, new in zip(started_from, workers, strict=True)
                 ]
+                if senders:
+                    moved = [senders[i][p].message(moved[i]) for i in range(len(moved))]
                 shared[part] += outers[p].step(np.mean(moved, axis=0))
                 in_flight.append((step + overlap, part, shared[part].copy()))
                 versions.append(shared.copy())

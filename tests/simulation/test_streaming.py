@@ -9,7 +9,7 @@ import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from asyncjax import clocks, problems, simulation, traces
+from asyncjax import clocks, problems, simulation, steps, traces
 from asyncjax.simulation.streaming import _fragments_of
 from tests.oracles import streaming
 from tests.oracles.worker_states import Moments
@@ -110,6 +110,32 @@ def test_it_is_the_plain_loop(case):
         if overlap:  # without one, the last fragment is applied where the next job begins
             np.testing.assert_allclose(models, workers, rtol=1e-12, atol=1e-12)
     assert np.abs(np.diff(versions, axis=0)).max(0).min() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("case", ["two, within a job", "by row of a leaf"])
+def test_error_feedback_remembers_by_fragment(case):
+    """Each fragment has a residual of its own; one residual for all of them makes the model NaN."""
+    fragments, labels, n_steps, overlap, adopt = CASES[case]
+    count = labels.max() + 1
+    n_sent = 4 * count + 1
+    knobs = {"n_steps": n_steps, "overlap": overlap, "adopt": adopt}
+    streamed = stream(quadratic(), fragments=fragments, **knobs)
+    versions, _ = streaming.train(
+        np.ones(D), gradient, [AdamW() for _ in range(N)], labels,
+        n_sent=n_sent, rate=OUTER, momentum=MOMENTUM, sender=streaming.LargestWithFeedback, **knobs,
+    )  # fmt: skip
+
+    def trained(waves, **given):
+        transform = steps.compressed(steps.ef14(steps.top_k(1)), N, **given)
+        update = simulation.Update(streamed.optimizer, gradient_transform=transform)
+        run = simulation.replay(streamed.problem, rounds(streamed, n_sent), update, waves=waves)
+        return flat(run.params)
+
+    for waves in (True, False):
+        np.testing.assert_allclose(trained(waves, fragments=int(count)), versions[-1], rtol=1e-12)
+    assert np.isnan(trained(True)).all()
 
 
 def unstacked(rows):
