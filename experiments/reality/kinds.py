@@ -304,7 +304,8 @@ def sizes(result: Result) -> dict[str, dict[str, float]]:
     told = {}
     for letter in result.sets:
         cases = by_case(result, letter)
-        steady = cases[cases["scene"].str.endswith(STEADY)]
+        is_steady = cases["scene"].str.endswith(STEADY)
+        steady, drifting = cases[is_steady], cases[~is_steady]
         told[letter] = {
             f"{end}_{name}": float(getattr(steady[f"{what}{name}"].abs(), at)())
             for name in CLOCKS
@@ -313,7 +314,13 @@ def sizes(result: Result) -> dict[str, dict[str, float]]:
                 ("most", "off_", "max"),
                 ("target", "target_off_", "median"),
             )
-        } | {"holds": float(cases["holds"].mean()), "cases": len(steady)}
+        } | {
+            "holds": float(cases["holds"].mean()),
+            "cases": len(steady),
+            "alarm": float(drifting["alarm"].mean()),
+            "alarm_holds": float(drifting["holds"].mean()),
+            "false_alarm": float(steady["alarm"].mean()),
+        }
     return told
 
 
