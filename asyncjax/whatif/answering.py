@@ -189,7 +189,7 @@ def answer(
 
     Args:
         path: A file that `traces.read_log` reads, or what else it takes: a log, a trace, durations.
-        quick: Whether nothing is trained: 6 seconds to a minute of processor time, more for more
+        quick: Whether nothing is trained: 8 seconds to a minute of processor time, more for more
             workers, jobs and unevenness, instead of one or two minutes.
         own_labels: Whether some workers, the slow ones, hold labels that the others lack; None: not
             known. This and the next two only choose what is shown of the decision tree: see
