@@ -87,7 +87,7 @@ def test_it_runs_as_a_command_and_helps(folder):
         [sys.executable, "-m", "asyncjax.whatif", "--help"], capture_output=True, text=True
     )
     assert told.returncode == 0
-    for word in (*words.split(","), "6 seconds to a minute of processor time"):
+    for word in (*words.split(","), "8 seconds to a minute of processor time"):
         assert word in " ".join(told.stdout.split())
 
 
