@@ -409,7 +409,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
     }
     for unit, level in product(UNITS, LEVELS):
         asked[sooner(unit, level)] = [partial(first, task, level, unit) for task in scenes]
-    return tuple(Claim(text, parts, CD_GRAB, level=0.95) for text, parts in asked.items())
+    return tuple(Claim(text, parts, CD_GRAB) for text, parts in asked.items())
 
 
 def answer(result: Result) -> str:
