@@ -17,7 +17,8 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `trials()` | how often each part tuned its methods, a row a part |
 | `bench(name, row, column)` | a number of a table in `benchmarks/README.md` |
 | `papers()` | figures of the five papers (`experiments/papers`) |
-| `counted()` | how many rows of `docs/claims.md` hold |
+| `counted()`, `claimed()` | how many rows of `docs/claims.md` hold; their verdicts by claim |
+| `first_crossings()` | modules of the parts whose times to a target are first crossings |
 | `simulated(kind)` | what the last campaign of `tests.simulate.seeds` gave |
 | `links()` | what `experiments.links` found |
 
@@ -40,6 +41,7 @@ from typing import Any, NamedTuple
 from asyncjax import results
 from asyncjax.results import statistics
 from asyncjax.study import pages
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments import part
 from experiments.papers import figure as figure_of_papers
 from experiments.part import ROOT
@@ -85,7 +87,13 @@ def namespace(page: Path) -> dict[str, Any]:
         "papers": lambda: figure_of_papers.page(page),
         "simulated": simulated,
         "links": lambda: json.loads((part.ROWS / "links.json").read_text(encoding="utf-8")),
-        "counted": lambda: counted(cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))),
+        "counted": lambda: counted(claim_rows()),
+        "claimed": lambda: {row[0]: row[VERDICT] for row in claim_rows()},
+        "first_crossings": lambda: [
+            module
+            for name, module in part.PARTS.items()
+            if getattr(part.module(name), "NOTE", "") == FIRST_CROSSING
+        ],
     }
 
 
@@ -150,7 +158,8 @@ def ranges(found: pages.Verdict, *, logs: bool = True) -> list[Range]:
     def span(says: Any, bound: float) -> str:
         steps = (math.log(100),) * 2 if logs else (abs(bound), 9 * abs(bound))
         ends = end(says, bound, bound - steps[0]), end(says, bound, bound + steps[1])
-        return " to ".join(ends if logs or bound > 0 else ends[::-1])
+        both = " to ".join(ends if logs or bound > 0 else ends[::-1])
+        return "any" if both == "any to any" else both
 
     def text(value: float) -> str:
         return f"{math.exp(value) if logs else abs(value):.3g}"
@@ -183,13 +192,19 @@ def cells_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in left]
 
 
+@cache
+def claim_rows() -> list[list[str]]:
+    """The rows of `docs/claims.md` as its template and the committed rows have them."""
+    return cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))
+
+
 def counted(rows: list[list[str]]) -> str:
     """How many claims hold, in words; where the sets differ, the weaker verdict counts.
 
     Example:
         >>> cells = ["holds", "holds: a check of the code", "in part (7 of 9; A 8, B 7)"]
         >>> counted([[""] * VERDICT + [cell] for cell in cells])
-        'Of 3 claims checked 1 hold here, 1 in part, 0 do not; 1 hold by theorem or by construction'
+        'Of 3 claims checked 1 hold here, 1 in part, 0 do not; 1 more hold by theorem or construction'
     """
     cells = [row[VERDICT] for row in rows]
     words = ([word for word in statistics.RANKING if word in cell] for cell in cells)
@@ -199,7 +214,7 @@ def counted(rows: list[list[str]]) -> str:
         f"Of {count.total()} claims checked {count[statistics.HOLDS] - sure} hold here,"
         f" {count[statistics.IN_PART]} in part, {count[statistics.FAILS]} do not"
         + (f", of {none} no significant difference" if none else "")
-        + (f"; {sure} hold by theorem or by construction" if sure else "")
+        + (f"; {sure} more hold by theorem or construction" if sure else "")
     )
 
 
