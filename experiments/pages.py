@@ -204,7 +204,7 @@ def counted(rows: list[list[str]]) -> str:
     Example:
         >>> cells = ["holds", "holds: a check of the code", "in part (7 of 9; A 8, B 7)"]
         >>> counted([[""] * VERDICT + [cell] for cell in cells])
-        'Of 3 claims checked 1 hold here, 1 in part, 0 do not; 1 more hold by theorem or construction'
+        'Of 3 claims checked 1 hold here, 1 in part, 0 do not; 1 more are checks of the code'
     """
     cells = [row[VERDICT] for row in rows]
     words = ([word for word in statistics.RANKING if word in cell] for cell in cells)
@@ -214,7 +214,7 @@ def counted(rows: list[list[str]]) -> str:
         f"Of {count.total()} claims checked {count[statistics.HOLDS] - sure} hold here,"
         f" {count[statistics.IN_PART]} in part, {count[statistics.FAILS]} do not"
         + (f", of {none} no significant difference" if none else "")
-        + (f"; {sure} more hold by theorem or construction" if sure else "")
+        + (f"; {sure} more are checks of the code" if sure else "")
     )
 
 
