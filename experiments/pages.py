@@ -9,6 +9,7 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `ratios(part, first, second, **where)` | one for each cell and set, with `.cell` and `.set` |
 | `verdict(part, claim, ...)` | `.word`, `.A`, `.B`; several claims together |
 | `together(verdict(...), verdict(...))` | the same of several parts |
+| `ranges(verdict(...), logs=True)` | between which ends chosen bounds turn no word |
 | `value(part, column, how="median", set="A", **where)` | a number of the rows |
 | `facts(part)` | facts of the rows, and what the part's `FACTS` make of them |
 | `table(part, name)` | Markdown of a table of the part, or of its `"verdicts"` |
@@ -16,7 +17,8 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `trials()` | how often each part tuned its methods, a row a part |
 | `bench(name, row, column)` | a number of a table in `benchmarks/README.md` |
 | `papers()` | figures of the five papers (`experiments/papers`) |
-| `counted()` | how many rows of `docs/claims.md` hold |
+| `counted()`, `claimed()` | how many rows of `docs/claims.md` hold; their verdicts by claim |
+| `first_crossings()` | modules of the parts whose times to a target are first crossings |
 | `simulated(kind)` | what the last campaign of `tests.simulate.seeds` gave |
 | `links()` | what `experiments.links` found |
 
@@ -25,18 +27,21 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 """
 
 import json
+import math
 import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from asyncjax import results
 from asyncjax.results import statistics
 from asyncjax.study import pages
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments import part
 from experiments.papers import figure as figure_of_papers
 from experiments.part import ROOT
@@ -73,6 +78,7 @@ def namespace(page: Path) -> dict[str, Any]:
         "value": of(pages.value),
         "verdict": verdict,
         "together": together,
+        "ranges": ranges,
         "facts": lambda name: part.facts(part.module(name), part.committed(name)),
         "table": lambda name, table: markdown(name)[table],
         "figure": figure,
@@ -81,7 +87,13 @@ def namespace(page: Path) -> dict[str, Any]:
         "papers": lambda: figure_of_papers.page(page),
         "simulated": simulated,
         "links": lambda: json.loads((part.ROWS / "links.json").read_text(encoding="utf-8")),
-        "counted": lambda: counted(cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))),
+        "counted": lambda: counted(claim_rows()),
+        "claimed": lambda: {row[0]: row[VERDICT] for row in claim_rows()},
+        "first_crossings": lambda: [
+            module
+            for name, module in part.PARTS.items()
+            if getattr(part.module(name), "NOTE", "") == FIRST_CROSSING
+        ],
     }
 
 
@@ -102,11 +114,62 @@ def verdict(name: str, *claims: str) -> pages.Verdict:
 
 
 def together(*found: pages.Verdict) -> pages.Verdict:
-    """What verdicts of several parts come to."""
-    sets = found[0].by_set
-    return pages.Verdict(
-        {one: statistics.together([own.by_set[one] for own in found]) for one in sets}
-    )
+    """What verdicts of several parts come to, their conditions one family."""
+    asked = [one for verdict in found for one in verdict.asked]
+    told = [one for verdict in found for one in verdict.told]
+    return pages.Verdict(found[0].sets, asked, told)
+
+
+class Range(NamedTuple):
+    """A bound that was chosen, and between which ends it turns nothing, as text."""
+
+    bound: str
+    word: str  # what each set says, and both
+    count: str  # also how many conditions hold
+
+
+def ranges(found: pages.Verdict, *, logs: bool = True) -> list[Range]:
+    """The bounds of a verdict that are not 0, each moved with all others left where they are.
+
+    Args:
+        found: The verdict.
+        logs: Whether bounds are logarithms: then they move up to a hundredfold, and else from 0
+            to ten times the bound; where nothing turns by then, an end is "any".
+    """
+    asked = [cache(one) for one in found.asked]
+
+    def moved(one: Any, old: float, new: float, *at: Any) -> statistics.Condition:
+        condition = one(*at)
+        return replace(condition, bound=new) if condition.bound == old else condition
+
+    def verdict(old: float, new: float) -> pages.Verdict:
+        return replace(found, asked=[partial(moved, one, old, new) for one in asked])
+
+    def end(says: Any, old: float, outer: float) -> str:
+        inner, close = old, 1e-4 * abs(outer - old)
+        if says(verdict(old, outer)) == says(found):
+            return "any"
+        while abs(outer - inner) > close:
+            middle = (inner + outer) / 2
+            same = says(verdict(old, middle)) == says(found)
+            inner, outer = (middle, outer) if same else (inner, middle)
+        return text(inner)
+
+    def span(says: Any, bound: float) -> str:
+        steps = (math.log(100),) * 2 if logs else (abs(bound), 9 * abs(bound))
+        ends = end(says, bound, bound - steps[0]), end(says, bound, bound + steps[1])
+        both = " to ".join(ends if logs or bound > 0 else ends[::-1])
+        return "any" if both == "any to any" else both
+
+    def text(value: float) -> str:
+        return f"{math.exp(value) if logs else abs(value):.3g}"
+
+    def word(one: pages.Verdict) -> Any:
+        return one.by_set, statistics.together(one.shared)
+
+    judged = (one for conditions in found.judged.values() for one in conditions)
+    bounds = sorted({one.bound for one in judged} - {0.0})
+    return [Range(text(bound), span(word, bound), span(str, bound)) for bound in bounds]
 
 
 @cache
@@ -129,20 +192,29 @@ def cells_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in left]
 
 
+@cache
+def claim_rows() -> list[list[str]]:
+    """The rows of `docs/claims.md` as its template and the committed rows have them."""
+    return cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))
+
+
 def counted(rows: list[list[str]]) -> str:
     """How many claims hold, in words; where the sets differ, the weaker verdict counts.
 
     Example:
-        >>> counted([[""] * 4 + ["holds"], [""] * 4 + ["holds (A), in part (B)"]])
-        'Of 2 claims checked 1 hold here, 1 in part, 0 do not'
+        >>> cells = ["holds", "holds: a check of the code", "in part (7 of 9; A 8, B 7)"]
+        >>> counted([[""] * VERDICT + [cell] for cell in cells])
+        'Of 3 claims checked 1 hold here, 1 in part, 0 do not; 1 more are checks of the code'
     """
-    words = (re.sub(r" \(.\)", "", row[VERDICT]).split(", ") for row in rows)
+    cells = [row[VERDICT] for row in rows]
+    words = ([word for word in statistics.RANKING if word in cell] for cell in cells)
     count = Counter(max(both, key=statistics.RANKING.index) for both in words)
-    none = count[statistics.OPEN]
+    none, sure = count[statistics.OPEN], sum(cell.endswith(pages.CHECK) for cell in cells)
     return (
-        f"Of {count.total()} claims checked {count[statistics.HOLDS]} hold here,"
+        f"Of {count.total()} claims checked {count[statistics.HOLDS] - sure} hold here,"
         f" {count[statistics.IN_PART]} in part, {count[statistics.FAILS]} do not"
         + (f", of {none} no significant difference" if none else "")
+        + (f"; {sure} more are checks of the code" if sure else "")
     )
 
 

@@ -82,15 +82,11 @@ def _further(**where: Any) -> list[Any]:
 
 
 CLAIMS = (
-    Claim(CLAIM, _further(), "Islamov et al. 2024", level=0.95),
-    *(
-        Claim(f"{CLAIM}, time {time:g}", _further(time=time), level=0.95)
-        for time in Settings().horizons
-    ),
+    Claim(CLAIM, _further(), "Islamov et al. 2024"),
+    *(Claim(f"{CLAIM}, time {time:g}", _further(time=time)) for time in Settings().horizons),
     Claim(
         "pure is further at time 40",
         [less("pure", than="shuffled", each=True, time=40.0)],
-        level=0.95,
     ),
 )
 

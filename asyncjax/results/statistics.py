@@ -183,6 +183,30 @@ def together(verdicts: Sequence[str]) -> str:
     return FAILS if FAILS in verdicts else OPEN
 
 
+def counted(verdicts: Sequence[str]) -> str:
+    """What conditions come to, and how many of them hold where only some do.
+
+    Example:
+        >>> counted(["holds", "does not hold", "holds"]), counted(["holds", "holds"])
+        ('in part (2 of 3)', 'holds')
+    """
+    word = together(verdicts)
+    count = f" ({verdicts.count(HOLDS)} of {len(verdicts)})" if word == IN_PART else ""
+    return word + count
+
+
+def shared(sets: Sequence[Sequence[Condition]]) -> tuple[str, ...]:
+    """What all sets of instances say of each of the same conditions; open where they differ.
+
+    Example:
+        >>> sure, open = (Condition("", Difference(-2, -2 - x, -2 + x, 1, 9)) for x in (1, 3))
+        >>> shared([[sure, sure], [sure, open]])
+        ('holds', 'no significant difference')
+    """
+    words = ({one.verdict for one in same} for same in zip(*sets, strict=True))
+    return tuple(said.pop() if len(said) == 1 else OPEN for said in words)
+
+
 def disagreements(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Claims whose verdicts differ between two disjoint sets of instances."""
     if unshared := sorted(set(one) ^ set(other)):

@@ -12,19 +12,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from asyncjax.results import statistics
+from asyncjax.results.statistics import FAILS, HOLDS, Condition
 from asyncjax.results.templates import BEGIN, END, render
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.summary import worded
 
 __all__ = ["BEGIN", "END", "Ratio", "Verdict", "functions", "ratio", "ratios", "render", "verdict"]
 __all__ += ["value"]
+
+
+CHECK = ": a check of the code"  # ends the text of a verdict that is true of every run
 
 
 class Ratio(SimpleNamespace):
@@ -44,25 +48,57 @@ class Ratio(SimpleNamespace):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the sets say of one claim, or of several together.
+    """What the sets say of one claim, or of several together: all their conditions are one family.
+
+    Its text is what all sets say of the same conditions, with how many hold where only some do, and
+    how many in each set where that differs: "in part (7 of 32; A 8, B 9)".
 
     Attributes:
-        by_set: The word of each set.
+        sets: Of instances.
+        asked: Conditions as functions of a set and a level.
+        told: Verdicts by set of claims without conditions.
+        certain: Why all of it is true of every run; empty: it is not.
     """
 
-    by_set: Mapping[str, str]
+    sets: tuple[str, ...]
+    asked: Sequence[Callable[[str, float], Condition]]
+    told: Sequence[Mapping[str, str]] = ()
+    certain: str = ""
+
+    @cached_property
+    def judged(self) -> dict[str, tuple[Condition, ...]]:
+        """The conditions in each set, by Holm's procedure."""
+        return {s: statistics.holm([partial(one, s) for one in self.asked]) for s in self.sets}
+
+    @cached_property
+    def by_set(self) -> dict[str, str]:
+        """The word of each set."""
+        told = {s: [words[s] for words in self.told] for s in self.sets}
+        return {
+            s: statistics.together([*told[s], *(one.verdict for one in found)])
+            for s, found in self.judged.items()
+        }
+
+    @cached_property
+    def shared(self) -> tuple[str, ...]:
+        """What all sets say of each condition, open where they differ."""
+        return statistics.shared([*self.judged.values()])
 
     def __str__(self) -> str:
-        return self.word
+        word = self.word if self.told else statistics.together(self.shared)
+        if word == HOLDS:
+            return word + (CHECK if self.certain else "")
+        each = {s: sum(x.verdict == HOLDS for x in found) for s, found in self.judged.items()}
+        count, of = self.shared.count(HOLDS), len(self.shared)
+        if word == FAILS and of:
+            return f"{word} ({self.shared.count(FAILS)} of {of} refuted)"
+        if {*each.values()} == {count}:
+            return f"{word} ({count} of {of})" if count else word
+        return f"{word} ({count} of {of}; {', '.join(f'{s} {n}' for s, n in each.items())})"
 
     @property
     def word(self) -> str:
-        """The verdict; that of each set where they differ.
-
-        Example:
-            >>> Verdict({"A": "holds", "B": "in part"}).word
-            'holds (A), in part (B)'
-        """
+        """The verdict in a word; that of each set where they differ."""
         return worded(self.by_set)
 
     @property
@@ -116,10 +152,11 @@ def _ratio(result: Result, row: Mapping[str, Any]) -> Ratio:
 
 def verdict(result: Result, *claims: Claim | str) -> Verdict:
     """What the sets say of a claim; of several together, it holds if all do."""
-    found = [result.verdict(claim) for claim in claims]
-    return Verdict(
-        {one: statistics.together([words[one] for words in found]) for one in result.sets}
-    )
+    told = [one for one in claims if isinstance(one, Claim) and not one.conditions]
+    asked = result.asked(*(one for one in claims if one not in told))
+    certain = [one.certain if isinstance(one, Claim) else "" for one in claims]
+    why = "; ".join(dict.fromkeys(certain)) if all(certain) else ""
+    return Verdict(result.sets, asked, [result.verdict(one) for one in told], why)
 
 
 STATISTICS: dict[str, Callable[[np.ndarray], float]] = {

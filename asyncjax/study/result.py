@@ -122,13 +122,14 @@ class Claim:
             is of another form. None: the verdict is `facts["verdicts"][text]`, by set, put there by
             the program that ran the study, where rows do not hold what it followed from.
         source: Who claims it.
-        level: Of each condition's interval; None: 1 - 0.05 / how many they are.
+        certain: Why it is true of every run, a theorem or so by construction: it checks the code,
+            and is no finding. Empty: it may turn out either way.
     """
 
     text: str
     conditions: Sequence[Asked] = ()
     source: str = ""
-    level: float | None = None
+    certain: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,6 +365,8 @@ class Result:
     def conditions(self, claim: Claim | str, set: str) -> tuple[Condition, ...]:
         """What a set says of each condition of a claim, or of a sentence "X faster than Y".
 
+        The conditions share a doubt of 5 %, by Holm's procedure (`statistics.holm`).
+
         Raises:
             ValueError: The claim is about nothing that was run.
         """
@@ -371,8 +374,11 @@ class Result:
         asked = self._asked(claim, set)
         if not asked:
             raise ValueError(f"claim must be about methods and scenes that were run, got {claim!r}")
-        level = claim.level or 1 - DOUBT / len(asked)
-        return tuple(one(set, level) for one in asked)
+        return statistics.holm([partial(one, set) for one in asked])
+
+    def asked(self, *claims: Claim | str) -> list[Callable[[str, float], Condition]]:
+        """The conditions of claims that every set has, as functions of a set and a level."""
+        return [one for claim in claims for one in self._asked(self._claim(claim))]
 
     def _claim(self, claim: Claim | str) -> Claim:
         if isinstance(claim, Claim):
@@ -387,8 +393,7 @@ class Result:
 
     def _asked(self, claim: Claim, set: str = "") -> list[Callable[[str, float], Condition]]:
         """The conditions as functions of set and level, those about what was not run left out."""
-        if not set:  # where fewest are
-            return min((self._asked(claim, one) for one in self.sets), key=len)
+        sets = (set,) if set else self.sets
         asked: list[Callable[[str, float], Condition]] = []
         for part in claim.conditions:
             if not isinstance(part, Less):
@@ -398,7 +403,9 @@ class Result:
             for second in rivals if part.first in self.methods else ():
                 cells = self._cells(part.where) if second in self.methods else []
                 for cell in cells if part.each else [{}][: len(cells)]:
-                    if not part.arriving or self._arrives(part, second, cell, set):
+                    if not part.arriving or all(
+                        self._arrives(part, second, cell, one) for one in sets
+                    ):
                         asked.append(partial(self._condition, part, second, cell))
         return asked
 
@@ -451,7 +458,7 @@ class Result:
         if not together:
             return {claim.text: self.conditions(claim, set) for claim in asked}
         family = [partial(one, set) for found in asked.values() for one in found]
-        judged = iter(statistics.holm(family, DOUBT))
+        judged = iter(statistics.holm(family))
         return {claim.text: tuple(islice(judged, len(found))) for claim, found in asked.items()}
 
     def detectable(

@@ -98,37 +98,46 @@ def verdict_table(result: Result, claims: Sequence[Any], text: str = "") -> resu
 
     Where nothing is told, the smallest ratio that so many instances would have shown.
     """
-    alone = result.verdicts(claims)
-    family = {letter: result.judged(claims, letter, together=True) for letter in result.sets}
+    alone, family = (
+        {letter: result.judged(claims, letter, together=one) for letter in result.sets}
+        for one in (False, True)
+    )
+
+    def words(judged: Any, claim: Any) -> dict[str, str]:
+        if not claim.conditions:
+            return result.verdict(claim)
+        found = {letter: own.get(claim.text, ()) for letter, own in judged.items()}
+        if not all(found.values()):  # it is about nothing that was run
+            return {}
+        return {s: statistics.counted([one.verdict for one in own]) for s, own in found.items()}
+
+    told = {claim: found for claim in claims if (found := words(alone, claim))}
     heads = ["claim", *(f"set {letter}" for letter in result.sets)]
-    rows = [[claim, *words.values()] for claim, words in alone.items()]
+    rows = [[claim.text, *found.values()] for claim, found in told.items()]
     text = text or "Verdicts by rule: a claim holds where the intervals of all its conditions do."
     if len(result.sets) > 1:
-        differing = sum(len({*words.values()}) > 1 for words in alone.values())
+        differing = sum(len({one.partition(" (")[0] for one in row[1:]}) > 1 for row in rows)
         text += f" The sets differ in {differing}." if differing else " The sets agree."
     if len(family[result.sets[0]]) > 1:
         heads.append("all at once")
         text += " All at once: with Holm's correction for the conditions of all claims."
-        for row in rows:
-            told = {letter: found.get(row[0]) for letter, found in family.items()}
-            words = {letter: statistics.verdict(one) for letter, one in told.items() if one}
-            row.append(worded(words) if words else "")
-    if any(OPEN in words.values() for words in alone.values()):
+        for claim, row in zip(told, rows, strict=True):
+            row.append(worded(words(family, claim)) if claim.conditions else "")
+    if any(OPEN in found.values() for found in told.values()):
         heads.append("would have shown")
         text += " Would have shown: the ratio that four of five such studies find significant."
-        for row in rows:
-            claim = next(claim for claim in claims if claim.text == row[0])
-            row.append(_would_have_shown(result, claim) if OPEN in row else "")
+        for claim, row in zip(told, rows, strict=True):
+            judged = [own.get(claim.text, ()) for own in alone.values()]
+            row.append(_would_have_shown(judged) if OPEN in row else "")
     return _table(heads, rows, text)
 
 
-def _would_have_shown(result: Result, claim: Any) -> str:
+def _would_have_shown(judged: Iterable[Sequence[statistics.Condition]]) -> str:
     """The largest of the ratios that would have shown, over the open conditions of a claim."""
     ratios = []
-    for letter in result.sets if claim.conditions else ():
-        conditions = result.conditions(claim, letter)
-        level = claim.level or 1 - DOUBT / len(conditions)
+    for conditions in judged:
         still = [one.difference for one in conditions if one.verdict == OPEN]
+        level = 1 - DOUBT / max(len(still), 1)  # at which Holm's procedure left them
         ratios += [statistics.smallest_ratio(one, level) for one in still]
     return f"{max(ratios):.2f}" if ratios else ""
 

@@ -41,6 +41,10 @@ NEAR = 0.25  # share of the way between the optima that counts as being at one
 FALLING = 2  # steps of the grid between the two floors that give the exponent
 OPTIMUM = {"true": "true", "weighted": "speed-weighted"}
 AT = (("pure", "weighted"), ("shuffled", "true"), ("Rescaled", "true"), ("table", "true"))
+CERTAIN = (
+    "a theorem: as the step falls a run ends where the mean of its updates is 0, at the optimum of"
+    " the losses weighted by how often each worker is applied"
+)
 N_WORKERS, DIMENSION = 6, 3
 DIVERGED = 100.0  # distance
 ROUNDING = 1e-5  # distances below count as this
@@ -259,7 +263,8 @@ def claims(result: Result) -> list[Claim]:
     def at(rule: str, point: str) -> Claim:
         text = f"{rule} is near the {OPTIMUM[point]} optimum"
         condition = less(rule, than=GAP, ratio=NEAR, column=point, text=text, step=low)
-        return Claim(f"{rule} ends at the {OPTIMUM[point]} optimum", [condition], PAPERS[0])
+        said = f"{rule} ends at the {OPTIMUM[point]} optimum"
+        return Claim(said, [condition], PAPERS[0], CERTAIN if (rule, point) in AT else "")
 
     text = "floor at the smaller step"
     falls = less("pure", than="pure", ratio=0.9, text=text, step=low, beside={"step": high})

@@ -146,7 +146,6 @@ def utility_table(result: Result) -> results.Table:
 
 
 TABLES = {
-    "claims": partial(playing.counted_verdicts, CLAIMS),
     "utility": utility_table,
     "trials": playing.trials_table,
 }

@@ -207,15 +207,15 @@ def _ratios(result: Result, rule: str, letter: str) -> np.ndarray:
 def near(result: Result, letter: str, level: float) -> Condition:
     """The mean ratio of PD-ORS to the optimum is above 0.7."""
     ratio = _ratios(result, PD_ORS, letter)
-    mean = paired(np.full_like(ratio, NEAR), ratio, level=level)
-    return Condition(f"the mean is above {NEAR:g} of the optimum", mean)
+    mean = paired(np.zeros_like(ratio), ratio, level=level)
+    return Condition(f"the mean is above {NEAR:g} of the optimum", mean, -NEAR)
 
 
 def seldom_far(result: Result, letter: str, level: float) -> Condition:
     """Fewer than one case in twenty is below a half of the optimum."""
     ratio = _ratios(result, PD_ORS, letter)
-    far = paired(ratio < HALF, np.full_like(ratio, SELDOM), level=level)
-    return Condition(f"fewer than {SELDOM:g} of the cases are below {HALF:g}", far)
+    far = paired(ratio < HALF, np.zeros_like(ratio), level=level)
+    return Condition(f"fewer than {SELDOM:g} of the cases are below {HALF:g}", far, SELDOM)
 
 
 CLAIMS = (Claim("PD-ORS comes near the optimum", [near, seldom_far], "Yu et al. 2021"),)

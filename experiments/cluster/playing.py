@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from asyncjax import cluster, results, study
-from asyncjax.results import statistics
 from asyncjax.study import search
-from asyncjax.study.result import Claim, Less, Result, less
+from asyncjax.study.result import Less, Result, less
 from asyncjax.study.scene import Records
 from experiments import part
 
@@ -43,7 +42,6 @@ TUNED_RIVALS = tuple(name + TUNED for name in ("oasis", "dorm", "least_attained"
 KNOBS = ("low", "split", "resize", "slack", "threshold")
 LEAST = 1.0  # utility below which a run counts as this: one job of the least value
 SCHEDULERS: dict[str, Scheduler] = {**cluster.SCHEDULERS, "fifo": cluster.fifo}
-VERDICTS = "A condition a point and rival; the conditions of a claim share its doubt of 5 %."
 
 
 class Workload(NamedTuple):
@@ -299,19 +297,6 @@ def in_sets(
 def lines(names: Iterable[str], columns: Mapping[str, Text]) -> list[list[str]]:
     """A row a method: its label, and what every column says of it."""
     return [[label(name), *(text(name) for text in columns.values())] for name in names]
-
-
-def counted_verdicts(claims: Sequence[Claim], result: Result) -> results.Table:
-    """What each set says of every claim, and how many of its conditions hold."""
-    rows = []
-    for text, words in result.verdicts(claims).items():
-        claim = next(claim for claim in claims if claim.text == text)
-        rows.append([text])
-        for letter, word in words.items():
-            judged = [one.verdict for one in result.conditions(claim, letter)]
-            rows[-1].append(f"{word} ({judged.count(statistics.HOLDS)} of {len(judged)})")
-    heads = ("claim (conditions that hold)", *(f"set {letter}" for letter in result.sets))
-    return part.table(heads, rows, VERDICTS, left=3)
 
 
 def trials_table(result: Result) -> results.Table:

@@ -274,7 +274,6 @@ def training_table(result: Result) -> results.Table:
 
 
 TABLES = {
-    "claims": partial(playing.counted_verdicts, CLAIMS),
     **{scene: partial(outcome_table, scene) for scene in FEW_AND_MANY[::-1]},
     "trials": playing.trials_table,
     "training": training_table,

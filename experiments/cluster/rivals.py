@@ -282,7 +282,6 @@ def knob_table(result: Result) -> results.Table:
 
 
 TABLES = {
-    "claims": partial(playing.counted_verdicts, CLAIMS),
     "scarce": scarce_table,
     "elsewhere": elsewhere_table,
     "sweeps": sweep_table,

@@ -475,10 +475,10 @@ def claims(result: Result) -> tuple[Claim, ...]:
         where: dict[str, Any] = {"scene": place, "tuned_for": goal}
         for text, names in texts_of(result, place).items():
             beaten = less(FULL.name, than=names, **where)
-            found.append(Claim(f"{place}, {goal}: {text}", [beaten], level=0.95))
+            found.append(Claim(f"{place}, {goal}: {text}", [beaten]))
         for rival in (DRF, GOODPUT) if goal == END else ():
             more = less(f"schedule: {rival}", than=FULL.name, column="utility", **where)
-            found.append(Claim(f"{place}, {earns(rival)}", [more], level=0.95))
+            found.append(Claim(f"{place}, {earns(rival)}", [more]))
     return tuple(found)
 
 

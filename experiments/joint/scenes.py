@@ -155,8 +155,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
             MORE: partial(interaction, where),
         }
         said += [
-            Claim(f"{scene}, {goal}: {text}", [condition], level=0.95)
-            for text, condition in conditions.items()
+            Claim(f"{scene}, {goal}: {text}", [condition]) for text, condition in conditions.items()
         ]
     return tuple(said)
 

@@ -40,7 +40,7 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax import checks, orders, problems, results
 from asyncjax.results.report import Illustration
-from asyncjax.results.statistics import Condition, Difference, paired
+from asyncjax.results.statistics import HOLDS, Condition, Difference, paired, shared
 from asyncjax.study import protocol, search, summary
 from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
@@ -409,7 +409,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
     }
     for unit, level in product(UNITS, LEVELS):
         asked[sooner(unit, level)] = [partial(first, task, level, unit) for task in scenes]
-    return tuple(Claim(text, parts, CD_GRAB, level=0.95) for text, parts in asked.items())
+    return tuple(Claim(text, parts, CD_GRAB) for text, parts in asked.items())
 
 
 def answer(result: Result) -> str:
@@ -546,8 +546,9 @@ def below_in_both(result: Result, apart: Callable[[str, str], Difference]) -> in
 
 
 def lower_in_both(result: Result) -> int:
-    """On how many tasks CD-GraB ends significantly lower in both sets."""
-    return below_in_both(result, lambda x, task: ended(result, x, task, COORDINATED))
+    """On how many tasks CD-GraB ends lower in both sets, as the claim is judged."""
+    [claim] = [one for one in claims(result) if one.text == LOWER]
+    return shared([result.conditions(claim, x) for x in result.sets]).count(HOLDS)
 
 
 def sooner_in_both(result: Result) -> dict[str, int]:

@@ -163,8 +163,8 @@ def claims(result: Result) -> tuple[Claim, ...]:
     """From times alone; a condition a scene."""
     alone = [less(BOTH, ALONE, each=True)]
     return (
-        Claim(FASTER, training.over_fixed(result), level=0.95),
-        Claim(FASTER_THAN_ALONE, alone, level=0.95),
+        Claim(FASTER, training.over_fixed(result)),
+        Claim(FASTER_THAN_ALONE, alone),
     )
 
 

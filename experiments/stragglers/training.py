@@ -261,7 +261,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
             "faster than the best fixed pair": over_fixed(result, tuned_for=track),
         }
         source = "Egger et al. 2023"
-        said += [Claim(f"{text}, {words}", own, source, 0.95) for text, own in asked.items()]
+        said += [Claim(f"{text}, {words}", own, source) for text, own in asked.items()]
     return tuple(said)
 
 

@@ -1,7 +1,9 @@
 """Committed pages are what their templates and the committed rows make; parts are what they say."""
 
+import math
 import pickle
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 
 from asyncjax import clocks
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Condition, Difference
+from asyncjax.study.pages import CHECK, Verdict
 from asyncjax.study.result import Less
 from experiments import pages, part
 
@@ -100,6 +104,37 @@ def test_every_claim_of_the_table_takes_verdict_and_figures_from_rows():
     for claim, _, figure, _, verdict, _ in rows:
         assert verdict == "verdict", claim
         assert "number" in figure or not re.search(r"\d", figure), claim
+
+
+def test_in_part_says_how_many_and_every_check_of_the_code_says_why():
+    rows = pages.cells_of(pages.CLAIMS.read_text("utf-8"))
+    for row in rows:
+        said = row[pages.VERDICT]
+        assert ("in part" in said) == bool(re.match(r"in part \(\d+ of \d+[;)]", said)), row[0]
+    protocol = pages.CLAIMS.with_name("protocol.md").read_text("utf-8")
+    checks = protocol.partition("*Checks of the code*")[2].partition("The other rows")[0]
+    why = dict(pages.cells_of(checks))
+    assert [row[0] for row in rows if row[pages.VERDICT].endswith(CHECK)] == list(why)
+    assert min(map(len, why.values())) > 30
+    assert all(row[0] in protocol for row in rows if "in part" in row[pages.VERDICT])
+
+
+def test_a_bound_that_was_chosen_is_moved_until_a_word_or_a_count_turns():
+    """Of two conditions with one bound: where it passes the ends of their intervals."""
+    ends = {"near": (-0.4, -0.2), "far": (-2.0, -1.5), "other": (-1.0, 1.0)}
+
+    def condition(name, letter, level):
+        bound = 0.0 if name == "other" else math.log(0.5)
+        return Condition(name, Difference(-1.0, *ends[name], 0.5, 9), bound)
+
+    found = Verdict(("A", "B"), [partial(condition, name) for name in ends])
+    assert str(found) == "in part (1 of 3)"
+    (one,) = pages.ranges(found)
+    assert one.bound == "0.5"
+    assert one.word == "0.223 to any"  # below exp(-1.5) nothing holds; the third never does
+    assert one.count == "0.223 to 0.819"  # above exp(-0.2) the near one does
+    (line,) = pages.ranges(found, logs=False)
+    assert line.bound == "0.693"
 
 
 @pytest.mark.parametrize("name", part.PARTS)

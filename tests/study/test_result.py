@@ -82,8 +82,9 @@ def test_a_sentence_is_a_condition_a_scene_and_shares_the_doubt():
     assert PLAIN.verdict("c better than a")["A"] == "does not hold"
     found = PLAIN.conditions("a faster than b", "A")
     assert [one.text for one in found] == ["a below b, even", "a below b, uneven"]
-    alone = PLAIN.difference("a", "b", "A", where={"scene": "even"}, level=0.975)
-    assert found[0].difference == alone
+    for one, scene, level in zip(found, ("even", "uneven"), (0.95, 0.975), strict=True):
+        alone = PLAIN.difference("a", "b", "A", where={"scene": scene}, level=level)
+        assert one.difference == alone  # what is left open when one of two is decided has it all
     with pytest.raises(ValueError, match="must name two of a, b, c, got 'd'"):
         PLAIN.verdict("a faster than d")
     with pytest.raises(ValueError, match="must be a Claim or"):
@@ -122,14 +123,15 @@ def test_a_claim_about_what_was_not_run_is_left_out_or_refused():
     assert told.verdict(Claim("told")) == words
 
 
-def test_a_level_of_ones_own_and_all_claims_at_once():
-    shared = Claim("shared", [less("a", than=()), less("b", than="a")])
-    single = Claim("single", shared.conditions, level=0.95)
-    wide, narrow = (PLAIN.conditions(claim, "A")[0].difference for claim in (shared, single))
+def test_all_claims_at_once_and_how_many_of_their_conditions_hold():
+    one, other = (Claim(name, [less("a", than=()), less("b", than="a")]) for name in ("one", "two"))
+    alone, family = (PLAIN.judged([one, other], "A", together=all_) for all_ in (False, True))
+    wide, narrow = (judged["one"][0].difference for judged in (family, alone))
     assert wide.high - wide.low > narrow.high - narrow.low
-    family = PLAIN.judged([shared, single], "A", together=True)
-    assert {text: len(own) for text, own in family.items()} == {"shared": 3, "single": 3}
-    assert verdict(family["single"]) == "in part"
+    assert {text: len(own) for text, own in family.items()} == {"one": 3, "two": 3}
+    assert verdict(family["two"]) == "in part"
+    (row, _) = summary.verdict_table(PLAIN, [one, other]).rows
+    assert row == ("one", "in part (2 of 3)", "in part (2 of 3)", "in part (2 of 3)")
 
 
 def test_ranks_profiles_and_what_would_have_shown():

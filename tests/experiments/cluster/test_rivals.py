@@ -49,7 +49,7 @@ def test_all_are_tuned_alike_and_tables_are_made(result):
     assert trials.iloc[0] >= 4
     tables = part.tables(rivals, result)
     assert set(tables) == {"verdicts", *rivals.TABLES}
-    assert [row[0] for row in tables["claims"].rows] == [claim.text for claim in rivals.CLAIMS]
+    assert [row[0] for row in tables["verdicts"].rows] == [claim.text for claim in rivals.CLAIMS]
 
 
 @pytest.mark.slow

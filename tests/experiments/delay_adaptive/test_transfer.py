@@ -57,6 +57,17 @@ def test_a_verdict_flips_with_who_fails_or_is_slow(fragile, slow, claim, word):
     assert result.verdict(Claim(f"PIAG: Adaptive 1 {claim}")) == {"A": word, "B": word}
 
 
+@pytest.mark.parametrize(("fragile", "word"), [(CONSTANT, HOLDS), ("Adaptive 1", FAILS)])
+def test_by_the_intervals_of_rows_as_by_pairs_of_runs(fragile, word):
+    result = result_of(SMALL, made(fragile=fragile, slow="hinge"))
+    text = f"all: Adaptive 1 {FEWER}"
+    [claim] = [one for one in transfer.claims(result) if one.text == text]
+    assert len(claim.conditions) == 1
+    assert result.verdict(claim) == result.facts["verdicts"][text] == {"A": word, "B": word}
+    level = result.rows.assign(failed_low=0.2, failed_high=0.5, failed=0.3)
+    assert replace(result, rows=level).verdict(claim) == {"A": OPEN, "B": OPEN}
+
+
 def test_the_verdict_at_the_theory_step_flips_with_who_diverges():
     whole = made(fragile="hinge", slow="hinge")
     one = whole.eval("chosen == @transfer.THEORY and method == 'Adaptive 1' and law == 'even'")
