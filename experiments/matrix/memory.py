@@ -353,13 +353,13 @@ def together(result: Result) -> dict[str, float]:
 def turned(result: Result) -> dict[str, Any]:
     """How many claims of the matrix were asked with memory, and whose verdict both sets change."""
     words = result.verdicts([claim for claim in claims(result) if claim.text.startswith((*ASKED,))])
-    alone = {text: words[f"{text}, {ALONE}"] for text in ASKED}
+    alone = {text: words[f"{text}, {ALONE}"] for text in ASKED if f"{text}, {ALONE}" in words}
     other = [
         f"{text}, {memory}"
-        for text, memory in product(ASKED, (OWN, COMMON))
+        for text, memory in product(alone, (OWN, COMMON))
         if all(words[f"{text}, {memory}"][one] != alone[text][one] for one in result.sets)
     ]
-    return {"asked": 2 * len(ASKED), "changed": other}
+    return {"asked": 2 * len(alone), "changed": other}
 
 
 @cache
