@@ -30,6 +30,7 @@ EXPERIMENTS = (
     "story.workloads",
     "matrix",
     "matrix.straggler",
+    "matrix.memory",
     "matrix.decision",
     "reality",
     "reality.kinds",

@@ -67,6 +67,7 @@ PARTS = {  # by their NAME, one a line
     "matrix": "experiments.matrix.job",
     "matrix_full": "experiments.matrix.full",
     "matrix_straggler": "experiments.matrix.straggler",
+    "matrix_memory": "experiments.matrix.memory",
     "herding": "experiments.ordering.herding",
     "ordered_instances": "experiments.ordering.ordered_instances",
     "ordered_convex": "experiments.ordering.ordered_convex",

@@ -26,9 +26,9 @@ and nothing else matters, a question stays in about one tree of five.
 import math
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,13 +36,13 @@ import jax
 import numpy as np
 import pandas as pd
 
-from asyncjax import results, storage
+from asyncjax import clocks, results, storage
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Difference, paired
 from asyncjax.study import scenes
 from asyncjax.study.methods import METHODS, REFERENCE, SPACE
-from asyncjax.study.protocol import LEVELS, SET_A, seeds_of
+from asyncjax.study.protocol import LEVELS, SET_A, Seeds, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import COLUMNS, COMPARED
 from asyncjax.whatif.advising import FILE, is_lasting
@@ -94,21 +94,28 @@ BY_CHANCE = "exponential times: a job that is stopped loses no time"
 # The scenes and the tree.
 
 
-def law_of(uneven: str, instances: int = 20, jobs: int = 400) -> dict[str, Any]:
-    """How uneven the workers of a law are: the mean over instances of set A, links left out.
-
-    Returns:
-        `busy`, the share of their time that synchronous rounds keep them busy, and `lasting`,
-        whether they are uneven for good rather than by chance.
+def law_of(uneven: str, instances: int = 20) -> dict[str, Any]:
+    """How uneven the workers of a law of the matrix are, links left out: `unevenness` of them.
 
     Example:
         >>> law_of("recorded")
         {'busy': 0.523, 'lasting': True}
     """
+    return unevenness(partial(scenes.workers, uneven, "free"), instances)
+
+
+def unevenness(
+    workers: Callable[[Seeds], clocks.Clock], instances: int = 20, jobs: int = 400
+) -> dict[str, Any]:
+    """How uneven workers are: the mean over instances of set A.
+
+    Returns:
+        `busy`, the share of their time that synchronous rounds keep them busy, and `lasting`,
+        whether they are uneven for good rather than by chance.
+    """
     busy, means = [], []
     for one in seeds_of(0, SET_A, instances):
-        clock = scenes.workers(uneven, "free", one)
-        times = np.asarray(clock.durations(jax.random.key(one.noise()), jobs))
+        times = np.asarray(workers(one).durations(jax.random.key(one.noise()), jobs))
         busy.append(times.mean() / times.max(axis=0).mean())
         means.append(np.sort(times.mean(axis=1)))
     mean = float(np.mean(busy))
@@ -201,6 +208,16 @@ def leaves(node: Node) -> list[Leaf]:
 def followed(node: Node) -> dict[int, str]:
     """What a tree recommends, by scene."""
     return {at: leaf.method for leaf in leaves(node) for at in leaf.scenes}
+
+
+def answered_by(node: Node, answers: Mapping[str, Any]) -> str:
+    """The method to which the answers of one scene lead."""
+    while isinstance(node, Fork):
+        question = node.question
+        said = answers[question.what]
+        is_yes = said if question.below is None else said < question.below
+        node = node.yes if is_yes else node.no
+    return node.method
 
 
 def recommended(scores: Mapping[str, np.ndarray]) -> str:

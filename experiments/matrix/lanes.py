@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpy.typing import ArrayLike
 
 from asyncjax import problems, simulation, traces
 from asyncjax.simulation.side_by_side import policies_side_by_side
@@ -308,6 +309,64 @@ def read_off(
     return scenes.reached(
         data, horizon, times, scenes.losses(data.features, data.signs, models), levels
     )
+
+
+def crossings(
+    parts: Sequence[Drawn],
+    runs: Sequence[traces.EventTrace],
+    optimizer: Callable[[Any], Any],
+    steps: ArrayLike,
+    drawings: Sequence[Seeds],
+    level: float,
+    horizon: float = np.inf,
+    records: int = RECORDS,
+) -> np.ndarray:
+    """When runs were first at a level, and what was left, float64[2, steps, runs].
+
+    Args:
+        parts: The data of each run.
+        runs: Their traces, all of as many updates, a multiple of `records`.
+        optimizer: That of a method without other knobs; it sees workers of one run.
+        steps: float[G], tried by every run.
+        drawings: The instances of the runs.
+        level: Share of the way from the first loss to the lowest.
+        horizon: Until when runs are watched.
+        records: How often the loss is read.
+    """
+    swept = simulation.sweep(
+        replace(side_by_side([part.problem for part in parts]), metrics_of=(("model", raveled),)),
+        [moved(trace, at, N_WORKERS) for at, trace in enumerate(runs)],
+        of_one(optimizer),
+        np.asarray(steps, np.float32),
+        keys=jnp.stack([jax.random.key(one.noise(1)) for one in drawings]),
+        record_every=runs[0].n_updates // records,
+        width=1,
+        sizes=_roomy,
+    ).records
+    when = np.asarray(swept.time).reshape(len(runs), -1)  # a row a trace
+    ways = np.asarray(swept.metrics["model"])
+    found = [
+        [read_off(part, horizon, time, part.start + way, (level,)) for way in by_step]
+        for part, time, by_step in zip(parts, when, ways, strict=True)
+    ]
+    return np.array([[(first[0], left) for first, left in one] for one in found]).T
+
+
+@cache
+def of_one(optimizer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Makes it of a step, and shows it workers by their number in their own run."""
+
+    def made(step: Any) -> optax.GradientTransformationExtraArgs:
+        inner = optax.with_extra_args_support(optimizer({"step": step}))
+        begun = inner.init(jnp.zeros(scenes.DIMENSION + 1))  # here: see `carried`
+
+        def update(updates: Any, state: Any, params: Any, *, worker: Any, **extras: Any) -> Any:
+            return inner.update(updates, state, params, worker=worker % N_WORKERS, **extras)
+
+        given: Any = update  # its extras are those of every server step
+        return optax.GradientTransformationExtraArgs(lambda params: begun, given)
+
+    return made
 
 
 # Policies.

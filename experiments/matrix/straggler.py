@@ -14,26 +14,23 @@ second is what staleness costs.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 
-from asyncjax import clocks, results, simulation
+from asyncjax import clocks, results
 from asyncjax.study import search as tuning
 from asyncjax.study.methods import METHODS, REFERENCE, SPACE
-from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
 from experiments import part
-from experiments.common.side_by_side import moved, raveled, side_by_side
-from experiments.matrix.lanes import read_off
+from experiments.matrix.lanes import crossings
 
 NAME = "matrix_straggler"
 TITLE = "What does one slow worker cost those who wait for it?"
@@ -41,7 +38,6 @@ PAPERS = ()
 NOTE = FIRST_CROSSING
 SETS = {"A": SET_A, "B": SET_B}
 PURE = "pure"
-LEVEL = 0.95  # of the way to the lowest loss
 CLAIMS = ()
 
 
@@ -88,25 +84,11 @@ def times(
     clock, n = clock_of(factor), settings.rounds
     n_updates = n if method == REFERENCE else n * N_WORKERS
     parts = [drawn(Factors("straggler", "alike", noise, "free"), one) for one in drawings]
-    keys = [jax.random.key(one.noise(0)) for one in drawings]
     rule: Any = METHODS[method].rule_of({})
-    traces = [rule.trace(clock, n_updates=n_updates, key=key) for key in keys]
-    records = simulation.sweep(
-        replace(side_by_side([part.problem for part in parts]), metrics_of=(("model", raveled),)),
-        [moved(trace, at, N_WORKERS) for at, trace in enumerate(traces)],
-        optax.sgd,
-        np.asarray(step_sizes, np.float32),
-        keys=jnp.stack([jax.random.key(one.noise(1)) for one in drawings]),
-        record_every=n_updates // n,
-        width=1,
-    ).records
-    when = np.asarray(records.time).reshape(len(traces), -1)  # a row a trace
-    ways = np.asarray(records.metrics["model"])
-    found = [
-        [read_off(part, np.inf, time, part.start + way, (LEVEL,))[0][0] for way in by_step]
-        for part, time, by_step in zip(parts, when, ways, strict=True)
-    ]
-    return np.array(found).T
+    keys = [jax.random.key(one.noise(0)) for one in drawings]
+    runs = [rule.trace(clock, n_updates=n_updates, key=key) for key in keys]
+    optimizer = METHODS[method].optimizer
+    return crossings(parts, runs, optimizer, step_sizes, drawings, LEVELS[-1], records=n)[0]
 
 
 def study_of(settings: Settings) -> Result:
