@@ -3,7 +3,7 @@
 With t_e the arrivals and s the time of a gradient, gradient e is handled, and the step that it
 makes is there, at
 
-    h_e = max(t_e, h_{e-1}) + s = e s + max_{i <= e} (t_i - (i - 1) s)
+    h_e = max(t_e, h_{e-1}) + s
 
 A worker's next job starts when the server is done with the gradient that it answers to. The times
 of a trace made here are h: a job lasts until its gradient is handled.
@@ -11,6 +11,7 @@ of a trace made here are h: a job lasts until its gradient is handled.
 
 from __future__ import annotations
 
+from itertools import accumulate, islice
 from typing import Any
 
 import jax
@@ -22,9 +23,10 @@ from asyncjax.traces import EventTrace
 
 
 def handled(time: Any, server: float) -> np.ndarray:
-    """When each of the arrivals float64[..., E] is handled."""
-    place = np.arange(np.shape(time)[-1])
-    return (place + 1) * server + np.maximum.accumulate(time - place * server, axis=-1)
+    """When each of the arrivals float64[..., E] is handled, to the bit as in the event loop."""
+    arrivals = np.moveaxis(np.asarray(time), -1, 0)
+    taken = accumulate(arrivals, lambda free, now: np.maximum(now, free) + server, initial=-np.inf)
+    return np.stack([*islice(taken, 1, None)], axis=-1)
 
 
 def asynchronous(clock: Clock, *, server: float, **arguments: Any) -> EventTrace:

@@ -4,25 +4,20 @@
 def rounds(durations, k, server):
     """Ends of synchronous rounds of the k fastest; round r takes everybody's r-th duration."""
     now, ends = 0.0, []
-    for round_ in range(len(durations[0])):
-        arrivals = sorted(now + row[round_] for row in durations)
-        for arrival in arrivals[:k]:
+    for begun in zip(*durations, strict=True):
+        for arrival in sorted(now + duration for duration in begun)[:k]:
             now = max(arrival, now) + server
         ends.append(now)
     return ends
 
 
 def pure(durations, count, server):
-    """When the first `count` gradients are handled, and whose they are; rows are cycled."""
-    jobs = [0] * len(durations)
-    arrival = [row[0] for row in durations]
-    free, done, whose = 0.0, [], []
+    """When the first `count` gradients are handled."""
+    waiting = [iter(row) for row in durations]
+    arrival, free, done = [next(row) for row in waiting], 0.0, []
     while len(done) < count:
-        worker = min(range(len(durations)), key=lambda i: (arrival[i], i))
+        worker = arrival.index(min(arrival))
         free = max(arrival[worker], free) + server
+        arrival[worker] = free + next(waiting[worker])
         done.append(free)
-        whose.append(worker)
-        jobs[worker] += 1
-        row = durations[worker]
-        arrival[worker] = free + row[jobs[worker] % len(row)]
-    return done, whose
+    return done
