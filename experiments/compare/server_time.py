@@ -53,7 +53,7 @@ class Settings:
 
     output: Path = Path("output/compare_server")  # also keeps conditions that are done
     seed: int = 0
-    shares: tuple[float, ...] = (0.12, 0.5, 0.25, 0.06, 0.03, 0.01)  # of the fastest mean job
+    shares: tuple[float, ...] = (0.01, 0.03, 0.06, 0.12, 0.25, 0.5)  # of the fastest mean job
     job: runs.Settings = field(default_factory=lambda: runs.Settings(instances=8, rounds=(1, 4)))
     commit: bool = False  # also write rows and figures where the page is made from
 
@@ -76,7 +76,7 @@ CLAIMS = (
 def study_of(settings: Settings) -> Result:
     """Runs all conditions that are missing, that of a free server first."""
     steps = part.committed(job.NAME).rows.groupby("method")["step"].first().to_dict()
-    asked = [FREE, *((axis, share) for share in settings.shares for axis in LONGER)]
+    asked = [FREE, *((axis, share) for axis in LONGER for share in settings.shares)]
     base, tables = replace(settings.job, seed=settings.seed), []
     for axis, share in asked:
         cell = partial(condition_rows, base, axis, share, steps)
@@ -130,7 +130,7 @@ def conditions_table(result: Result) -> results.Table:
             told = [" | ".join(winner(result, axis, share, letter) for letter in result.sets)]
             for method, how in ((HALF, ANEW), (HALF, HELD), ("synchronous", ANEW)):
                 texts = [
-                    over_pure(result, method, axis, share, letter, how)["text"].rstrip("*")
+                    over_pure(result, method, axis, share, letter, how)["text"].removesuffix(" *")
                     for letter in result.sets
                 ]
                 told.append(" | ".join(texts))
@@ -159,7 +159,7 @@ def curves(result: Result) -> Illustration:
             ends = ([row[end] for row in rows] for end in ("ratio", "low", "high"))
             lines.append(results.Series(name, range(len(shares)), *ends))
         panels.append(plots.Panel(f"{label}\n[mean job of the fastest worker]", lines))
-    figure = plots.panels(panels, y_label="time to the target, over pure async's", log_y=True)
+    figure = plots.panels(panels, y_label="time over pure async's", log_y=True)
     for axes, axis in zip(figure.axes, LONGER, strict=True):
         shares = shares_of(result, axis)
         axes.set_xticks(range(len(shares)), [f"{share:g}" for share in shares])
