@@ -20,13 +20,13 @@ def test_a_server_handles_no_more_than_it_can_and_links_slow_workers(monkeypatch
         hidden=4, target=0.2, records=10,
     )  # fmt: skip
     arrivals = {}
-    for axis, share in (("server", 0.0), ("server", 0.5), ("link", 0.5)):
+    for axis, share in (("server", 0.0), ("server", 4.0), ("link", 0.5)):
         rows = conditions.condition_rows(small, axis, share, {one.name: 0.1 for one in PAIR})
         assert rows.groupby(["tuned_for", "method", "set"]).size().eq(2).all()
         assert (rows.loc[rows.tuned_for == HELD, "step"] == 0.1).all()
         assert set(rows.loc[rows.tuned_for == ANEW, "step"]) <= {0.05, 0.1, 0.2, 0.4}
         arrivals[axis, share] = rows.groupby("method")["arrivals"].mean()["pure async"]
-    assert arrivals["server", 0.5] == pytest.approx(2.0, rel=0.02)  # one in 0.5, and no more
+    assert arrivals["server", 4.0] == pytest.approx(0.25, rel=0.05)  # one in 4, and no more
     assert arrivals["server", 0.0] > arrivals["link", 0.5] > 0.6 * arrivals["server", 0.0]
 
 
