@@ -15,12 +15,13 @@ import jax
 import numpy as np
 
 from asyncjax import traces
-from asyncjax.checks import flag, one_key
+from asyncjax.checks import flag, one_key, real
 from asyncjax.clocks.log_reader.log import Log
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.terminal import display
 from asyncjax.whatif import page
 from asyncjax.whatif.advising import Advice, advise, known_of
+from asyncjax.whatif.bottleneck import Bottleneck, bottleneck_of
 from asyncjax.whatif.comparing import (
     PURE,
     Comparison,
@@ -62,6 +63,8 @@ class Answer:
             where `comparison` is.
         by_period: The best rules of three families in each period of a log not stationary; else
             empty.
+        bottleneck: How busy a server that takes time is, and what other times would change; None
+            where it takes none.
     """
 
     log: Log
@@ -72,11 +75,12 @@ class Answer:
     command: str
     stationarity: Stationarity | None = None
     by_period: tuple[Comparison, ...] = ()
+    bottleneck: Bottleneck | None = None
 
     @cached_property
     def words(self) -> Words:
         """The answer in words."""
-        facts = _of(self, "description comparison learning stationarity")
+        facts = _of(self, "description comparison learning stationarity bottleneck")
         periods = () if self.stationarity is None else self.stationarity.periods
         facts["periods"] = list(zip(periods, self.by_period, strict=False))
         headline, advice, sentences, caveats = (said(part, **facts) for part in Words._fields)
@@ -91,7 +95,8 @@ class Answer:
         return self._filled("page.html.j2").strip() + "\n"
 
     def _filled(self, template: str) -> str:
-        facts = _of(self, "log description comparison learning advice words command stationarity")
+        names = "log description comparison learning advice words command stationarity bottleneck"
+        facts = _of(self, names)
         return filled(template, page=page, versions=versions(), **facts)
 
     def numbers(self) -> dict[str, Any]:
@@ -110,6 +115,7 @@ class Answer:
             "log": _of(self.log, "source unit notes workers"),
             "description": parts | {"laws": laws},
             "span": comparison and comparison.span,
+            "server": self.bottleneck,
             "rules": [] if comparison is None else [_rule(row) for row in comparison.rows],
             "stationarity": self.stationarity,
             "rules_by_period": [[_rule(row) for row in each.rows] for each in self.by_period],
@@ -181,6 +187,7 @@ def answer(
     own_labels: bool | None = None,
     noisy: bool | None = None,
     dear_link: bool | None = None,
+    server: float = 0.0,
     key: jax.Array | None = None,
     progress: Tell | bool | None = None,
     command: str | None = None,
@@ -196,6 +203,8 @@ def answer(
             `advise`.
         noisy: Whether noise of gradients limits training.
         dear_link: Whether sending takes as long as a job.
+        server: Time that the server takes for every gradient, in the unit of the log; see
+            `compare`. Small problems are trained with it, too.
         key: Typed key of all that is drawn; None: a fixed one.
         progress: True shows it on standard error. Or a function that is called with what is being
             done and the share of it that is done.
@@ -212,7 +221,7 @@ def answer(
         With these 3 workers, pure asynchronous training would bring 3.00 times the gradients of \
 synchronous rounds, at a mean staleness of 1.9 updates.
     """
-    quick = flag("quick", quick)
+    quick, server = flag("quick", quick), real("server", server, least=0.0)
     key = jax.random.key(0) if key is None else one_key("key", key)
     log = traces.read_log(path)
     rows_of(log)  # refuses one worker before anything is computed
@@ -223,6 +232,7 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     if command is None:
         given = {name: value for name, value in known.items() if value is not None}
         given = {"quick": True, **given} if quick else given
+        given |= {"server": server} if server else {}
         words = ", ".join(["log", *(f"{name}={value}" for name, value in given.items())])
         command = f"whatif.answer({words})"
     if description.barrier is not None:
@@ -232,16 +242,21 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     def part(begin: float, end: float) -> Tell:
         return lambda what, share: told(what, begin + share * (end - begin))
 
-    comparison = compare(log, key=key, progress=part(0.05, 1.0 if quick else 0.3))
+    told_of_it = part(0.05, 1.0 if quick else 0.3)
+    comparison = free = compare(log, key=key, progress=told_of_it, server=server)
+    bottleneck = None
+    if server:  # the tree asks how busy rounds keep workers whose server is free
+        free = compare(log, key=key, only=())
+        bottleneck = bottleneck_of(log, comparison, server, key)
     learning = None
     if not quick:
         learning = toy_training(log, comparison, key=key, progress=part(0.3, 1.0))
-    advice = advise(description, comparison, **known)
+    advice = advise(description, free, **known)
     steady = stationarity_of(log)
     parts = [_within(log, period) for period in steady.periods] if steady.is_alarm else []
     only = {PURE, *(row.rule.name for row in comparison.leading[:3])}
-    by_period = tuple(compare(part, key=key, only=only) for part in parts)
-    parts = description, comparison, learning, advice, command, steady, by_period
+    by_period = tuple(compare(part, key=key, only=only, server=server) for part in parts)
+    parts = description, comparison, learning, advice, command, steady, by_period, bottleneck
     return Answer(log, *parts)
 
 

@@ -10,6 +10,7 @@ For example:
   PROGRAM durations.csv              a minute: whatif.html in this folder
   PROGRAM durations.csv --quick      sooner: without training small problems
   PROGRAM --demo llm_sequences       32 workers of a real LLM training job
+  PROGRAM durations.csv --server-ms 5    the server takes 5 ms for every gradient
   PROGRAM durations.csv --own-labels yes --link free
                                          what small problems say, of such data and links
 """
@@ -64,6 +65,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--own-labels", choices=("yes", "no"), help=labels)
     add("--noise", dest="noisy", choices=("high", "low"), help=noise)
     add("--link", dest="dear_link", choices=("dear", "free"), help=link)
+    takes = "milliseconds that the server takes for every gradient, one after another; default: 0"
+    add("--server-ms", type=float, default=0.0, metavar="X", help=takes)
     add = parser.add_argument_group("if columns are not found by themselves").add_argument
     for name in _COLUMNS:
         add(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
@@ -100,15 +103,20 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
         page.parent.mkdir(parents=True, exist_ok=True)
         if settings.json is not None and Path(settings.json).suffix != ".json":
             raise ValueError(f"--json must name a file that ends in .json, got {settings.json!r}")
+        server = checks.real("--server-ms", settings.server_ms, least=0.0) / 1000
+        if server and log.unit != "seconds":
+            known = f"a file whose times are in seconds (--unit), got {log.unit}"
+            raise ValueError(f"--server-ms must be left out, but for {known}")
         if settings.quick and barrier_of(log) is None:
-            cost = f"about {seconds_of(log):.0f} seconds of processor time"
+            cost = f"about {seconds_of(log, server):.0f} seconds of processor time"
             size = f"{log.n_workers} workers and {log.n_jobs:,} jobs"
             print(f"asyncjax.whatif: {cost} for {size}", file=sys.stderr, flush=True)
         said = {name: (getattr(settings, name), yes) for name, yes in _KNOWN.items()}
         known = {name: word and word == yes for name, (word, yes) in said.items()}
         progress = None if settings.quick and not sys.stderr.isatty() else display(every=10.0)
         command = retyped(program, given, (settings.file, settings.json, settings.output))
-        told = answer(log, quick=settings.quick, progress=progress, command=command, **known)
+        how = {"quick": settings.quick, "progress": progress, "command": command}
+        told = answer(log, server=server, **how, **known)
         told.save(page)
         if settings.json:
             told.save(settings.json)

@@ -26,19 +26,21 @@ idle (no job). With w_i the weight of worker i's gradients in all updates, p_i =
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from asyncjax import traces
-from asyncjax.checks import whole
+from asyncjax.checks import real, whole
 from asyncjax.clocks import Clock
 from asyncjax.clocks.log_reader.log import Log
 from asyncjax.clocks.of_trace import CYCLED
 from asyncjax.traces import EventTrace
 from asyncjax.traces.random_draws import check_key
+from asyncjax.whatif import serving
 
 Make = Callable[[Clock, int, jax.Array], EventTrace]  # (clock, n_updates, key) -> trace
 Rows = Sequence[np.ndarray]  # float64[k_i], one row per worker, time units
@@ -50,6 +52,7 @@ LONGEST = 150_000  # gradients of all workers together in the span
 WORTH = 1.05  # a gain that is not surely above this is called none
 FAIR = 0.03  # of the weight that is misplaced: below it all are heard alike
 _SAME = 1.02  # gains so close are called equal
+_EVENTS = 5  # times as long as in whole arrays an arrival takes one by one: where servers take time
 _DRAWN = 8_000  # durations of all workers together in a drawn log
 _LEAST_SECONDS, _SECONDS = 8.0, 7e-5  # of a processor: for any log, and a gradient that is traced
 _LEVEL = 1e-3  # ratios so close are the same
@@ -69,6 +72,14 @@ class Rule:
     make: Make
     local_steps: int = 1  # gradient steps of a job; each counts as a gradient
     stops: bool = False  # whether late jobs are stopped, which real workers may be unable to
+    server: float = 0.0  # time that the server takes for every gradient
+
+    def served(self, server: float) -> Rule:
+        """The same rule with a server that takes so long for every gradient."""
+        call = self.call
+        if "asynchronous" in call:
+            call = call.replace("T", f"T, service=traces.Service({server:g})", 1)
+        return replace(self, make=partial(self.make, server=server), call=call, server=server)
 
 
 def rules_for(n: int, usual: float) -> tuple[Rule, ...]:
@@ -94,8 +105,8 @@ def _asynchronous(name: str, family: str, load: int = 1, **parts: tuple[str, Any
     """A rule of a server that handles arrivals one by one, of parts as they are written."""
     arguments = {key: part for key, (_, part) in parts.items()}
 
-    def make(clock: Clock, n_updates: int, key: jax.Array) -> EventTrace:
-        return traces.asynchronous(clock, n_updates=n_updates, key=key, **arguments)
+    def make(clock: Clock, n_updates: int, key: jax.Array, server: float = 0.0) -> EventTrace:
+        return serving.asynchronous(clock, n_updates=n_updates, server=server, key=key, **arguments)
 
     written = [f"{key}={words}" for key, (words, _) in parts.items()]
     written += [f"load={load}"] * (load > 1) + ["key=key"] * ("dispatch" in parts)
@@ -106,8 +117,8 @@ def _asynchronous(name: str, family: str, load: int = 1, **parts: tuple[str, Any
 def _synchronous(name: str, family: str, n: int, k: int, load: int = 1) -> Rule:
     """Rounds of the fastest k of n."""
 
-    def make(clock: Clock, n_updates: int, key: jax.Array) -> EventTrace:
-        return traces.synchronous(clock, k=k, n_updates=n_updates, key=key)
+    def make(clock: Clock, n_updates: int, key: jax.Array, server: float = 0.0) -> EventTrace:
+        return serving.synchronous(clock, k=k, n_updates=n_updates, server=server, key=key)
 
     written = f", load={load}" * (load > 1)
     call = f"traces.synchronous(clock, k={k}, n_updates=T{written})"
@@ -201,6 +212,7 @@ class Figures(NamedTuple):
     misplaced: float  # share of the weight that would have to move to be fair
     passes: float  # how often the record of the worker who needed most jobs was gone through
     under_way: float  # jobs that were not over when the count ended, to a job that was counted
+    server_busy: float = 0.0  # share of the time: gradients that arrived, times the server's time
 
     @property
     def busy(self) -> float:
@@ -214,7 +226,11 @@ class Figures(NamedTuple):
 
 
 def figures_of(
-    trace: EventTrace, span: float, recorded: np.ndarray, local_steps: int = 1
+    trace: EventTrace,
+    span: float,
+    recorded: np.ndarray,
+    local_steps: int = 1,
+    server: float = 0.0,
 ) -> Figures:
     """Counts a trace from its beginning to the last update within a span, or to the first.
 
@@ -237,7 +253,8 @@ def figures_of(
     staleness = float(age.mean()) if len(age) else 0.0, late, int(age.max(initial=0))
     weight = n * shares, float(np.abs(shares - 1 / n).sum() / 2)
     passes = float(np.max(jobs * local_steps / recorded))
-    return Figures(*rates, *unused, *staleness, *weight, passes, under_way / counted)
+    served = server * np.count_nonzero(is_in) / span
+    return Figures(*rates, *unused, *staleness, *weight, passes, under_way / counted, served)
 
 
 def _uses(
@@ -375,6 +392,7 @@ def compare(
     key: jax.Array | None = None,
     progress: Tell | None = None,
     only: Collection[str] | None = None,
+    server: float = 0.0,
 ) -> Comparison:
     """Compares ways of training on the workers of a log.
 
@@ -384,6 +402,9 @@ def compare(
         key: Typed key of the draws and of rules that draw; None: a fixed one.
         progress: Called with what is being done and the share of it that is done.
         only: Names of the rules that are compared with synchronous rounds; None: all.
+        server: Time that the server takes for every gradient, one after another in the order of
+            arrival, at least 0, in the unit of the log. A worker's next job waits for it, and a job
+            lasts until its gradient is handled.
 
     Returns:
         The rules in the order of their gain. Cost: a second a thousand jobs of 32 workers, about.
@@ -396,17 +417,19 @@ def compare(
         3.0
     """
     rows = rows_of(log)
-    draws = whole("draws", draws, 2)
+    draws, server = whole("draws", draws, 2), real("server", server, least=0.0)
     progress = progress or untold
     key = jax.random.key(0) if key is None else key
     check_key(key, "compare")
-    span, notes = _span(rows)
+    span, notes = _span(rows, server)
     rules = rules_for(len(rows), float(np.median(np.concatenate(rows))))
     if only is not None:
         known = {rule.name for rule in rules}
         if isinstance(only, str) or not set(only) <= known:
             raise ValueError(f"only must be names of rules, of {', '.join(known)}, got {only!r}")
         rules = tuple(rule for rule in rules if rule.name in {SYNCHRONOUS, *only})
+    if server:
+        rules = tuple(rule.served(server) for rule in rules)
     draw_key, rule_key = jax.random.split(key)
     share = min(1.0, _DRAWN / sum(map(len, rows)))
     drawn = [redrawn(rows, one, share=share) for one in jax.random.split(draw_key, draws)]
@@ -420,10 +443,11 @@ def compare(
     rates = np.array([figures.gradients_per_time for figures in counted]).reshape(len(rules), -1)
     ratios = rates / rates[0]
     spread = 2 * np.std(np.log(ratios[:, 1:]), axis=1, ddof=1) * share**0.5
-    plain = _plain(rows)
+    plain = {steps: _plain(rows, server, steps) for steps in {rule.local_steps for rule in rules}}
     found = []
     for place, figures in enumerate(counted[:: len(pairs)]):
-        gain = _interval(ratios[place, 0], spread[place], figures, plain)
+        limit = plain[rules[place].local_steps]
+        gain = _interval(ratios[place, 0], spread[place], figures, limit)
         found.append(RuleResult(rules[place], figures, gain))
     found.sort(key=_rank)
     progress("rules compared", 1.0)
@@ -442,18 +466,18 @@ def rows_of(log: Log) -> list[np.ndarray]:
     return rows
 
 
-def seconds_of(log: Log) -> float:
+def seconds_of(log: Log, server: float = 0.0) -> float:
     """Processor time of `compare` and a page, about, as measured on one machine, in seconds."""
     rows = rows_of(log)
-    gradients = _span(rows)[0] * _rate(rows)
+    gradients = _span(rows, server)[0] * rate_of(rows) * (_EVENTS if server else 1)
     share = min(1.0, _DRAWN / log.n_jobs)
     return float(_LEAST_SECONDS + _SECONDS * gradients * (1 + DRAWS * share))
 
 
 def played(rule: Rule, rows: Rows, span: float, key: jax.Array) -> Figures:
     """What a rule does on these durations within a span."""
-    recorded = np.array([len(row) for row in rows])
-    return figures_of(trace_of(rule, rows, span, key), span, recorded, rule.local_steps)
+    recorded, trace = np.array([len(row) for row in rows]), trace_of(rule, rows, span, key)
+    return figures_of(trace, span, recorded, rule.local_steps, rule.server)
 
 
 def trace_of(rule: Rule, rows: Rows, span: float, key: jax.Array, count: int = 64) -> EventTrace:
@@ -471,16 +495,19 @@ def _interval(value: float, width: float, figures: Figures, plain: float) -> Int
     return Interval(float(value), float(low), float(high))
 
 
-def _rate(rows: Rows) -> float:
+def rate_of(rows: Rows) -> float:
     """Gradients a time unit of workers who never wait."""
     return float(sum(1 / row.mean() for row in rows))
 
 
-def _plain(rows: Rows) -> float:
-    """What the whole log says of never waiting: its rate over that of rounds."""
+def _plain(rows: Rows, server: float, local_steps: int) -> float:
+    """What the whole log says of never waiting but for the server: its rate over that of rounds."""
     longest = max(map(len, rows))
-    rounds = np.maximum.reduce([np.resize(row, longest) for row in rows])
-    return float(_rate(rows) * rounds.mean() / len(rows))
+    table = np.sort([np.resize(row, longest) for row in rows], axis=0)
+    rounds = serving.handled(table.T, server)[:, -1]
+    jobs = rate_of([row * local_steps + server for row in rows])
+    jobs = min(jobs, 1 / server if server else np.inf)
+    return float(jobs * local_steps * rounds.mean() / len(rows))
 
 
 def _rank(row: RuleResult) -> tuple[float, bool, float]:
@@ -488,13 +515,14 @@ def _rank(row: RuleResult) -> tuple[float, bool, float]:
     return -round(row.gain.value, 2), row.rule.name != PURE, row.figures.staleness_mean
 
 
-def _span(rows: Rows) -> tuple[float, tuple[str, ...]]:
+def _span(rows: Rows, server: float) -> tuple[float, tuple[str, ...]]:
     """The busy time of the worker with the most, unless the others would make too many jobs."""
-    span, rate = max(float(row.sum()) for row in rows), _rate(rows)
-    if rate * span <= LONGEST:
+    span, rate = max(float(row.sum()) for row in rows), rate_of(rows)
+    longest = LONGEST // _EVENTS if server else LONGEST
+    if rate * span <= longest:
         return span, ()
-    cut = LONGEST / rate
+    cut = longest / rate
     return cut, (
         f"The comparison spans the first {100 * cut / span:.2g} % of the record of the worker who"
-        f" was busy longest, in which all together could make {LONGEST:,} gradients.",
+        f" was busy longest, in which all together could make {longest:,} gradients.",
     )

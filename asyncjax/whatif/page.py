@@ -16,11 +16,12 @@ from asyncjax.clocks.log_reader.log import Log
 from asyncjax.results import Spread, Table, plots
 from asyncjax.results.plots import style
 from asyncjax.terminal import plain
+from asyncjax.whatif.bottleneck import Bottleneck
 from asyncjax.whatif.comparing import SYNCHRONOUS, Comparison, Interval, Rule, trace_of
 from asyncjax.whatif.describing import Description
 from asyncjax.whatif.stationarity import Stationarity
 from asyncjax.whatif.toys import ToyResult
-from asyncjax.whatif.words import percent, speed
+from asyncjax.whatif.words import duration, percent, speed
 
 MOST_WORKERS = 40
 _SHOWN = 10  # workers whose jobs are drawn
@@ -31,6 +32,11 @@ PACE = (
     " is not stationary). Time a gradient: in the last period; beside it where it should lie in"
     " what follows, a fifth as long as the log, nine times in ten, and so its gradients against"
     " those of synchronous rounds. Buffered rules take the time of the pure one."
+)
+SERVER = (
+    "Gradients in updates a time unit, times those of synchronous rounds with the same server, by"
+    " the time that it takes for a gradient; no interval. Level: the best rounds bring as many, but"
+    " for a twentieth."
 )
 _LEFT = ("rule", "worker", "law", "verdict")  # columns of words
 
@@ -75,6 +81,22 @@ def rule_table(comparison: Comparison, log: Log) -> Table:
             }
         )
     return _table(rows)
+
+
+def server_table(bottleneck: Bottleneck, log: Log) -> Table:
+    """One row per time of the server: what a rule that does not wait brings, and rounds."""
+    return _table(
+        [
+            {
+                "server": duration(at.server, log.unit),
+                bottleneck.rule: f"{at.gain:.2f}",
+                "server busy": percent(at.busy),
+                "best rounds": f"{at.rounds_gain:.2f} ({at.rounds})",
+                "level": "yes" if at.is_turned else "no",
+            }
+            for at in bottleneck.times
+        ]
+    )
 
 
 def pace_table(stationarity: Stationarity, log: Log) -> Table:

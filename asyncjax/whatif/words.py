@@ -28,6 +28,7 @@ def filled(template: str, **facts: Any) -> str:
     """A template of this folder."""
     names = {"synchronous": SYNCHRONOUS, "pure": PURE, "infinity": math.inf, "worth": WORTH - 1}
     numbers = {"times": times, "speed": speed, "share": percent, "some": some}
+    numbers["duration"] = duration
     return render(HERE / template, {**names, **numbers, **facts}, extra="whatif")
 
 
@@ -40,6 +41,11 @@ def times(gain: Sequence[float]) -> str:
 def speed(ratio: float, digits: int = 2) -> str:
     """How many times as fast as synchronous rounds a rule is at a target."""
     return "never" if ratio == 0 else "∞" if math.isinf(ratio) else f"{ratio:.{digits}f}"
+
+
+def duration(time: float, unit: str) -> str:
+    """A short time in the unit of a log, in milliseconds where it is known."""
+    return f"{1000 * time:.3g} ms" if unit == "seconds" else f"{time:.3g} {unit}"
 
 
 def percent(share: float) -> str:

@@ -12,8 +12,9 @@ import jax
 import optax
 
 from asyncjax import clocks, steps, traces
+from asyncjax.whatif import serving
 
-MakeTrace = Callable[[clocks.Clock, int, jax.Array], traces.EventTrace]
+MakeTrace = Callable[..., traces.EventTrace]  # (clock, n_updates, key), perhaps server=
 MakeOptimizer = Callable[[Any], optax.GradientTransformation]
 
 
@@ -24,7 +25,8 @@ class Method:
     Attributes:
         name: What tables and legends call it.
         text: What it does, in one sentence.
-        trace: `(clock, n_updates, key) -> EventTrace`.
+        trace: `(clock, n_updates, key) -> EventTrace`; here also of a server that takes the time
+            `server` for each gradient.
         optimizer: `step size -> optax optimizer`.
         local_steps: Gradient steps of a job.
     """
@@ -59,9 +61,11 @@ def staleness_scaled(step_size: Any) -> optax.GradientTransformation:
 def rounds_of(share: float) -> MakeTrace:
     """Synchronous rounds that wait for a share of the workers."""
 
-    def make(clock: clocks.Clock, n_updates: int, key: jax.Array) -> traces.EventTrace:
+    def make(
+        clock: clocks.Clock, n_updates: int, key: jax.Array, server: float = 0.0
+    ) -> traces.EventTrace:
         k = max(1, round(share * clock.n_workers))
-        return traces.synchronous(clock, k=k, n_updates=n_updates, key=key)
+        return serving.synchronous(clock, k=k, n_updates=n_updates, server=server, key=key)
 
     return make
 
@@ -69,8 +73,10 @@ def rounds_of(share: float) -> MakeTrace:
 def server_with(**rules: Any) -> MakeTrace:
     """An asynchronous server with the given dispatch and collection rules."""
 
-    def make(clock: clocks.Clock, n_updates: int, key: jax.Array) -> traces.EventTrace:
-        return traces.asynchronous(clock, n_updates=n_updates, key=key, **rules)
+    def make(
+        clock: clocks.Clock, n_updates: int, key: jax.Array, server: float = 0.0
+    ) -> traces.EventTrace:
+        return serving.asynchronous(clock, n_updates=n_updates, server=server, key=key, **rules)
 
     return make
 

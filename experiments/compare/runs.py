@@ -11,7 +11,7 @@ on test rows, which the choice never reads.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -48,6 +48,7 @@ class Settings:
     n_workers: int = 32
     slowest: float = 4.0  # mean time of the slowest worker; the fastest has 1
     horizon: float = 600.0  # simulated time that every method gets
+    pace: float = 1.0  # jobs of the fastest worker in a unit of time: room is made for as many
     batch: int = 8  # rows of a gradient
     hidden: int = 32  # units of the network's hidden layer
     concentration: float = 0.3  # of the Dirichlet law of labels over workers; small is skewed
@@ -139,7 +140,7 @@ def ran(
     runs: Sequence[tuple[int, float]],
 ) -> lanes.Ran:
     """Runs a method on pairs of an instance's number and a step size: one compiled call."""
-    gradients = settings.n_workers * settings.horizon  # were all workers the fastest
+    gradients = settings.n_workers * settings.horizon * settings.pace  # were all the fastest
     most = 2 ** math.ceil(math.log2(gradients))
 
     def roomy(own: Any) -> Any:
@@ -178,9 +179,11 @@ def score(settings: Settings, time: np.ndarray, accuracy: np.ndarray) -> float:
     return reaching.score(settings.target, settings.horizon, time, accuracy, stays=True)
 
 
-def rounds_of(settings: Settings, method: Method, field: Field) -> Iterator[search.Tuned]:
+def rounds_of(
+    settings: Settings, method: Method, field: Field, knob: search.Knob | None = None
+) -> Iterator[search.Tuned]:
     """A method's search on tuning instances, as it is after each round."""
-    space = {"step": search.log_range(*settings.steps, 2 * settings.trials)}
+    space = {"step": knob or search.log_range(*settings.steps, 2 * settings.trials)}
     rates = [np.sum(1.0 / np.asarray(clock.mean)) for clock in field.clocks]
     gradients = round(settings.horizon * float(np.sum(rates)))  # of workers who never wait
     found, every = search.Tuned(space, (), gradients), traces_of(settings, method, field)
@@ -205,15 +208,24 @@ def tuned_alike(
     long as the best step of any is at an edge.
     """
     field = field_of(settings, TUNING, settings.tuning_instances)
-    searches = [rounds_of(settings, method, field) for method in methods]
+    return searched(settings, {one.name: rounds_of(settings, one, field) for one in methods}, told)
+
+
+def searched(
+    settings: Settings,
+    searches: Mapping[str, Iterator[search.Tuned]],
+    told: Callable[[str], None] = print,
+) -> dict[str, search.Tuned]:
+    """The ends of searches by method, which all get another round as long as one is at an edge."""
     least, most = settings.rounds
     found: dict[str, search.Tuned] = {}
     with ThreadPoolExecutor(settings.threads) as pool:
         for rounds in (least, *[1] * (most - least)):
-            latest = pool.map(lambda search, n=rounds: [*islice(search, n)][-1], searches)
-            for method, tuned in zip(methods, latest, strict=True):
-                found[method.name], step = tuned, tuned.best.settings["step"]
-                told(f"tuned {method.name:<17} {len(tuned.trials)} trials, step {step:.4g}")
+            turns = searches.values()
+            latest = pool.map(lambda search, n=rounds: [*islice(search, n)][-1], turns)
+            for name, tuned in zip(searches, latest, strict=True):
+                found[name], step = tuned, tuned.best.settings["step"]
+                told(f"tuned {name:<17} {len(tuned.trials)} trials, step {step:.4g}")
             if not any(tuned.edges for tuned in found.values()):
                 break
     return found
