@@ -184,8 +184,9 @@ def told(mutant: Mutant, done: Outcome) -> list[str]:
     """Who sees a mutant; nobody if a test passes though everything raises."""
     if mutant.name != EVERYTHING:
         return done.failed
-    print(*(f"passes though everything raises: {name}" for name in done.passed), sep="\n", end="")
-    return [] if done.passed else [f"all {len(done.failed)} named tests"]
+    for name in done.passed:
+        print(f"passes though everything raises: {name}")
+    return [] if done.passed else [f"all {len(done.failed)} cases of the named tests"]
 
 
 def main(arguments: list[str] | None = None) -> int:
