@@ -23,11 +23,14 @@ from experiments import part
 from experiments.asynchronous import asgrad, bias, recorded_times, time_complexity
 from experiments.cluster import optimum, playing, rivals
 from experiments.common import reaching
+from experiments.compare import runs as compare_runs
+from experiments.compare.job import METHODS, times_to_stay
 from experiments.delay_adaptive import block_descent, network_steps, piag, sawtooth
+from experiments.joint import phases
 from experiments.joint import scenes as joint
 from experiments.matrix import lanes
 from experiments.matrix import straggler as matrix_straggler
-from experiments.ordering import herding, ordered_instances
+from experiments.ordering import epoch_costs, herding, ordered_instances, ordered_networks
 from experiments.rollouts import admission
 from experiments.shuffled_map import Settings as MapSettings
 from experiments.shuffled_map import field_of, gaps_of
@@ -36,16 +39,18 @@ from experiments.stragglers import methods, times, training
 ONE = Seeds(0, SET_A, 0)
 FEW = {"instances": 1, "tuning_instances": 1}
 WALL_CLOCK = "measured on real workers or a clock"
-LONG = "a cell takes more than 10 s"
 TOGETHER = "a row is of all instances together"
+SCHEDULED = "on schedules of PD-ORS, see above"
 ELSEWHERE = "made again where its part is tested"
 LEFT_OUT = {
     **dict.fromkeys(("reality", "reality_kinds", "reality_windows"), WALL_CLOCK),
     **dict.fromkeys(("transfer", "matrix_full", "ordered_convex"), TOGETHER),
     **dict.fromkeys(("straggler_bounds", "straggler_constants"), ELSEWHERE),
-    **dict.fromkeys(("compare", "delay_bench", "diloco_gaussians", "rollouts_learning"), LONG),
-    **dict.fromkeys(("ordered_networks", "story", "story_workloads"), LONG),
-    **dict.fromkeys(("joint_map", "joint_placed"), LONG),
+    **dict.fromkeys(
+        ("story", "story_workloads", "joint_placed"), "on schedules of PD-ORS, see above"
+    ),
+    **dict.fromkeys(("delay_bench", "rollouts_learning"), "long runs of networks; not tried"),
+    "diloco_gaussians": "a cell takes 28 s",
     **dict.fromkeys(("diloco", "diloco_links"), "its text is not installed with the tests"),
     "cluster_recorded": "its table of jobs does not come with the library",
     "tpu_costs": "it needs the compiler of a TPU",
@@ -171,9 +176,7 @@ def of_admission(row: Any) -> dict[str, float]:
     return admission.figures_of(settings, row["scene"], cell, row["instance"])
 
 
-def of_joint_scenes(row: Any) -> dict[str, float]:
-    settings = joint.Settings()
-    [scene] = [one for one in joint.SCENES if one.name == row["scene"]]
+def of_joint(settings: Any, scene: Any, row: Any, goal: str) -> dict[str, float]:
     [arm] = [one for one in joint.ARMS if one.name == row["method"]]
     number = settings.tuning  # the first that is reported
     plan = joint.plans_of(settings, scene.crew)(arm.asked)[number]
@@ -181,7 +184,39 @@ def of_joint_scenes(row: Any) -> dict[str, float]:
     end, lanes = scene.horizon, settings.trials
     runs = joint.training.Training([world], lambda *_: plan, lambda *_: end, end, lanes)
     [curve] = runs.curves(arm, 0, [{"step": row["step"]}])
-    return {"value": curve.reached(row["tuned_for"])}
+    return {"value": curve.reached(goal)}
+
+
+def of_joint_scenes(row: Any) -> dict[str, float]:
+    [scene] = [one for one in joint.SCENES if one.name == row["scene"]]
+    return of_joint(joint.Settings(), scene, row, row["tuned_for"])
+
+
+def of_joint_map(row: Any) -> dict[str, float]:
+    settings = phases.Settings()
+    cell = {"unevenness": row["unevenness"], "skew": row["skew"], "batch": row["rows"]}
+    ends = {"horizon": settings.horizon, "levels": (settings.level,)}
+    return of_joint(settings, phases.Scene("", **cell, **ends), row, str(settings.level))
+
+
+def of_ordered_networks(row: Any) -> dict[str, float]:
+    [task] = [one for one in epoch_costs.tasks().values() if one.title == row["scene"]]
+    curve = ordered_networks.Field(task, 0).curve(row["method"], row["step"], ONE)
+    return {"loss": curve.loss[-1], "metric": curve.metric[-1]}
+
+
+def of_compare(row: Any) -> dict[str, float]:
+    settings = compare_runs.Settings()
+    [method] = [one for one in METHODS if one.name == row["method"]]
+    field = compare_runs.field_of(settings, SET_A, settings.instances)
+    every = compare_runs.traces_of(settings, method, field)
+    ran = compare_runs.ran(settings, method, field, every, [(0, row["step"])])
+    accuracy = compare_runs.accuracies(settings, field, ran)
+    among: Any = {"horizon": settings.horizon, "time": ran.time, "accuracy": accuracy}
+    return {
+        "time": times_to_stay(settings.target, **among)[0],
+        "final_accuracy": reaching.last_within(settings.horizon, ran.time, accuracy)[0],
+    }
 
 
 def of_ordered_instances(row: Any) -> dict[str, float]:
@@ -243,6 +278,9 @@ AGAIN: dict[str, tuple[Made, dict[str, Any]]] = {  # and which row
     "ordered_instances": (of_ordered_instances, {"scene": "1 worker", "method": "D-RR"}),
     "network_steps": (of_network_steps, {"method": "constant", "tuned_for": "tuned", "to": 0.5}),
     "time_complexity": (of_time_complexity, {"method": "synchronous", "n": 10, "noise": 1.0}),
+    "joint_map": (of_joint_map, {"method": "synchronous, reshuffled"}),
+    "ordered_networks": (of_ordered_networks, {"method": "D-RR", "tuned_for": "final loss"}),
+    "compare": (of_compare, {"method": REFERENCE}),
     "rollouts_admission": (of_admission, {"method": "synchronous"}),
 }
 
