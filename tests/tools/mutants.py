@@ -93,7 +93,7 @@ def source(root: Path, mutant: Mutant) -> Path:
 
 
 def raising(text: str, names: Collection[str]) -> str:
-    """The source of a module whose functions of these names raise as soon as a test runs.
+    r"""The source of a module whose functions of these names raise as soon as a test runs.
 
     Example:
         >>> print(raising("def f(x):\n    return x\n", ["f"]).replace(RAISE, "raise"))
