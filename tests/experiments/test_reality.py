@@ -126,7 +126,7 @@ def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
 
 
 @pytest.mark.parametrize("rule", job.RULES, ids=lambda rule: rule.name)
-def test_a_clock_of_one_pure_run_foretells_the_pace_of_every_rule(rule):
+def test_a_clock_of_one_pure_run_predicts_the_pace_of_every_rule(rule):
     """In virtual time, where "real" runs are of a clock that the forecast never sees."""
     workers = job.CASES[1]
     true = clocks.lognormal(mean=workers.seconds, sigma=workers.sigma)

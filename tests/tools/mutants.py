@@ -1,33 +1,50 @@
-"""Twenty mutants of the library, each a small wrong answer: which tests see them?
+"""Mutants of the library, each a small wrong answer: which tests see them?
 
-    python -m tests.tools.mutants                    all of them: a table, and mutants.json
+    python -m tests.tools.mutants                    twenty: a table, and mutants.json
+    python -m tests.tools.mutants --claims           those that the tests of docs/claims.md must see
     python -m tests.tools.mutants --only NAME        one alone, and its line there
     python -m tests.tools.mutants --unchanged        the same tests on the library as it is
 
 A mutant is a text in a file of the library that is replaced in a temporary copy of the tree, a line
 of `mutants.toml`. The text occurs exactly once in the file: where a line has moved or changed, that
 is an error that says so, and the mutant is to be written anew.
+
+Of the claims, one more has no line: *everything raises*. In it all public functions of the rooms
+that make numbers raise as soon as a test runs, while verdicts are made as before. A test that a row
+of docs/claims.md names and that still passes has run no method, and counts as a miss.
 """
 
 import argparse
+import ast
+import importlib
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.pages import cells_of
 from tests.simulate.__main__ import _FLAGS as QUICKLY
 from tests.tools.count import ROOT, tracked
 
 LIST, SEEN = (Path(__file__).with_suffix(suffix) for suffix in (".toml", ".json"))
 LIMIT = 600  # seconds for the tests of a mutant
 MOST = 3  # failures after which a mutant has been seen often enough
+AT_ONCE = 2  # mutants
+EVERYTHING = "everything raises"
+ROOMS = ("clocks", "traces", "buffers", "steps", "orders", "stragglers", "cluster", "problems")
+ROOMS += ("simulation", "live", "rollouts")  # not those that judge numbers
+RAISE = 'if "PYTEST_CURRENT_TEST" in __import__("os").environ: raise RuntimeError("a mutant")'
 
 
 class Mutant(NamedTuple):
@@ -41,7 +58,14 @@ class Mutant(NamedTuple):
     tests: str  # what is run, as arguments of pytest
 
 
-MUTANTS = tuple(Mutant(**one) for one in tomllib.loads(LIST.read_text("utf-8"))["mutant"])
+_LISTED = tomllib.loads(LIST.read_text("utf-8"))
+MUTANTS, CLAIMS = (tuple(Mutant(**one) for one in _LISTED[kind]) for kind in ("mutant", "claim"))
+
+
+def named() -> list[str]:
+    """The tests that docs/claims.md names, each once."""
+    rows = cells_of((ROOT / "docs" / "claims.md").read_text("utf-8"))
+    return [f"tests/{test}" for test in dict.fromkeys(row[-1].strip("`") for row in rows)]
 
 
 def mutated(text: str, mutant: Mutant) -> str:
@@ -68,6 +92,32 @@ def source(root: Path, mutant: Mutant) -> Path:
     return path
 
 
+def raising(text: str, names: Collection[str]) -> str:
+    r"""The source of a module whose functions of these names raise as soon as a test runs.
+
+    Example:
+        >>> print(raising("def f(x):\n    return x\n", ["f"]).replace(RAISE, "raise"))
+        def f(x):
+            raise
+            return x
+    """
+    lines = text.splitlines()
+    for node in reversed(ast.parse(text).body):
+        if isinstance(node, ast.FunctionDef) and node.name in names:
+            first = node.body[0]
+            after = first.end_lineno if ast.get_docstring(node) else first.lineno - 1
+            lines.insert(after or 0, " " * first.col_offset + RAISE)
+    return "\n".join([*lines, ""])
+
+
+def raise_everywhere(root: Path) -> None:
+    """Makes the public functions of all rooms that make numbers raise, in a copy of the tree."""
+    for room in ROOMS:
+        names = importlib.import_module(f"asyncjax.{room}").__all__
+        for path in (root / "asyncjax" / room).rglob("*.py"):
+            path.write_text(raising(path.read_text("utf-8"), names), "utf-8")
+
+
 def copy_tree(to: Path) -> None:
     """Copies what git tracks and what is new."""
     for path in tracked():
@@ -76,10 +126,17 @@ def copy_tree(to: Path) -> None:
         shutil.copyfile(path, copy)
 
 
-def failures(root: Path, tests: str) -> list[str]:
-    """The tests that fail in a copy of the tree, the first `MOST` of them."""
+class Outcome(NamedTuple):
+    """What tests did in a copy of the tree."""
+
+    failed: list[str]
+    passed: list[str]
+
+
+def outcome(root: Path, tests: str, most: int) -> Outcome:
+    """The tests that fail in a copy of the tree, the first so many (0: all), and that pass."""
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"]
-    command += ["--no-header", "--tb=no", "-rfE", f"--maxfail={MOST}", *shlex.split(tests)]
+    command += ["--no-header", "--tb=no", "-rfEp", f"--maxfail={most}", *shlex.split(tests)]
     environment = {**os.environ, **QUICKLY, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
@@ -95,36 +152,72 @@ def failures(root: Path, tests: str) -> list[str]:
         raise RuntimeError(f"pytest {tests} takes more than {LIMIT} s: name fewer tests") from None
     if done.returncode not in (0, 1):
         raise RuntimeError(f"pytest {tests} cannot run:\n{(done.stdout + done.stderr)[-2000:]}")
-    return re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    failed, passed = (
+        re.findall(rf"^(?:{word}) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        for word in ("FAILED|ERROR", "PASSED")
+    )
+    return Outcome(failed, passed)
+
+
+def run(mutant: Mutant) -> Outcome:
+    """What the tests of a mutant say of it; of everything that raises, all of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        copy_tree(root)
+        if mutant.name == EVERYTHING:
+            raise_everywhere(root)
+            return outcome(root, mutant.tests, 0)
+        path = source(root, mutant)
+        path.write_text(mutated(path.read_text("utf-8"), mutant), "utf-8")
+        return outcome(root, mutant.tests, 1 if mutant in CLAIMS else MOST)
+
+
+def unchanged(chosen: Collection[Mutant]) -> list[str]:
+    """The tests of mutants that fail on the library as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy_tree(Path(folder))
+        tests = dict.fromkeys(one.tests for one in chosen)
+        return [name for one in tests for name in outcome(Path(folder), one, 0).failed]
+
+
+def told(mutant: Mutant, done: Outcome) -> list[str]:
+    """Who sees a mutant; nobody if a test passes though everything raises."""
+    if mutant.name != EVERYTHING:
+        return done.failed
+    for name in done.passed:
+        print(f"passes though everything raises: {name}")
+    return [] if done.passed else [f"all {len(done.failed)} cases of the named tests"]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; 1 if a mutant is not seen, or a test fails without one."""
+    everything = Mutant(EVERYTHING, "", "", "", "nothing can be run", " ".join(named()))
+    every = (*MUTANTS, everything, *CLAIMS)
     parser = argparse.ArgumentParser(prog="tests.tools.mutants", description=__doc__)
-    parser.add_argument("--only", metavar="NAME", choices=[one.name for one in MUTANTS])
+    parser.add_argument("--only", metavar="NAME", choices=[one.name for one in every])
+    parser.add_argument("--claims", action="store_true")
     parser.add_argument("--unchanged", action="store_true")
-    given = parser.parse_args(arguments)
-    chosen = [one for one in MUTANTS if given.only in (None, one.name)]
+    given, begun = parser.parse_args(arguments), time.monotonic()
+    group = (everything, *CLAIMS) if given.claims else MUTANTS
+    chosen = [one for one in every if one.name == given.only] or group
+    for one in chosen:  # before anything is run
+        if one is not everything:
+            mutated(source(ROOT, one).read_text("utf-8"), one)
+    if given.unchanged:
+        failed = unchanged(chosen)
+        print("\n".join(failed) or "all pass")
+        return bool(failed)
     seen: dict[str, list[str]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        copy_tree(root)
-        texts = {one: mutated(source(root, one).read_text("utf-8"), one) for one in chosen}
-        if given.unchanged:
-            failed = [name for one in chosen for name in failures(root, one.tests)]
-            print("\n".join(failed) or "all pass")
-            return bool(failed)
-        print("| mutant | what it breaks | seen by |\n|---|---|---|", flush=True)
-        for mutant, text in texts.items():
-            path = source(root, mutant)
-            before = path.read_text("utf-8")
-            path.write_text(text, "utf-8")
-            seen[mutant.name] = failures(root, mutant.tests)
-            path.write_text(before, "utf-8")
+    print("| mutant | what it breaks | seen by |\n|---|---|---|", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for mutant, done in zip(chosen, pool.map(run, chosen), strict=True):
+            seen[mutant.name] = told(mutant, done)
             by = ", ".join(seen[mutant.name]) or "**nothing**"
             print(f"| {mutant.name} | {mutant.breaks} | {by} |", flush=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{time.monotonic() - begun:.0f} s, {used.ru_utime + used.ru_stime:.0f} of processors")
     known = json.loads(SEEN.read_text("utf-8")) if SEEN.exists() else {}
-    known = {one.name: (known | seen).get(one.name, []) for one in MUTANTS}
+    known = {one.name: (known | seen).get(one.name, []) for one in every}
     SEEN.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
     return not all(seen.values())
 

@@ -128,17 +128,30 @@ def test_a_command_keeps_and_compares_what_can_be_made(tmp_path, capsys):
     assert "0 differ from those" in said
 
 
-@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*mutants.MUTANTS, *mutants.CLAIMS], ids=lambda one: one.name)
 def test_every_mutant_has_its_line_and_its_tests(mutant):
     path = mutants.source(mutants.ROOT, mutant)
     assert mutants.mutated(path.read_text("utf-8"), mutant) != path.read_text("utf-8")
     for test in mutant.tests.split(" -k ")[0].split():
-        assert (mutants.ROOT / test).exists()
+        assert (mutants.ROOT / test.partition("::")[0]).exists()
 
 
 def test_mutants_are_twenty_and_one_whose_line_has_moved_is_an_error():
     names = [mutant.name for mutant in mutants.MUTANTS]
-    assert len(set(names)) == len(names) == 20
-    assert list(json.loads(mutants.SEEN.read_text("utf-8"))) == names
+    every = [*names, mutants.EVERYTHING, *(mutant.name for mutant in mutants.CLAIMS)]
+    assert len(names) == 20
+    assert len(set(every)) == len(every)
+    seen = json.loads(mutants.SEEN.read_text("utf-8"))
+    assert list(seen) == every
+    assert all(seen.values())
     with pytest.raises(ValueError, match=r"'delay told' must replace .* has the line moved"):
         mutants.mutated(mutants.MUTANTS[0].old * 2, mutants.MUTANTS[0])
+
+
+def test_mutants_of_claims_are_seen_by_tests_that_the_page_names():
+    named = mutants.named()
+    assert {test for mutant in mutants.CLAIMS for test in mutant.tests.split()} <= {*named}
+    text = (mutants.ROOT / "asyncjax" / "cluster" / "schedulers" / "slot_schedulers.py").read_text()
+    changed = mutants.raising(text, ["fifo", "drf"])
+    assert changed.count(mutants.RAISE) == 2
+    assert mutants.RAISE in changed[changed.index("def drf(") :]

@@ -18,7 +18,7 @@ pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extr
 
 
 @pytest.mark.slow
-def test_pure_is_biased_by_sorted_shards_and_busy(tmp_path, monkeypatch):
+def test_shuffled_ends_below_pure_which_is_biased_by_sorted_shards_and_busy(tmp_path, monkeypatch):
     """The verdict itself on a small instance; what is done is not done again."""
     few = ["pure", "shuffled", "Rescaled"]
     monkeypatch.setattr(asgrad, "methods", lambda *_: few)
@@ -28,7 +28,11 @@ def test_pure_is_biased_by_sorted_shards_and_busy(tmp_path, monkeypatch):
     settings = Settings(tmp_path, trials=2, rounds=(1, 1), **counts, **tasks)
     part = run(asgrad, settings)
     said = part.numbers["verdicts"]
-    assert said["Rescaled below shuffled at the time of the slowest rule's"]["A"] == "holds"
+    assert said["shuffled below pure at equal updates"]["A"] == "holds"
+    assert said["shuffled below pure at the time of pure's updates"]["A"] != "holds"
+    at_last = "below {} at the time of the slowest rule's".format
+    assert said[f"shuffled {at_last('pure')}"] == {"A": "holds", "B": "holds"}
+    assert said[f"Rescaled {at_last('shuffled')}"]["A"] == "holds"
     rows = pd.read_csv(tmp_path / "asgrad.csv.gz", comment="#").query("set == 'A'")
     busy = rows.groupby("method")["utilisation"].median()
     assert busy["pure"] == pytest.approx(1.0)

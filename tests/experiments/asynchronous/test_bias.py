@@ -20,6 +20,15 @@ def test_optima_are_those_of_the_formula():
     assert one.gap == pytest.approx(np.linalg.norm(one.optima["true"] - one.optima["weighted"]))
 
 
+def descended(one, trace, step):
+    """All models of pure asynchronous SGD, by the definition: every gradient counts once."""
+    models = [np.ones(one.linear.shape[1])]
+    for worker, read in zip(trace.worker, trace.read_version, strict=True):
+        slope = one.curvature[worker] * models[read] - one.linear[worker]
+        models.append(models[-1] - step * slope)
+    return np.array(models)
+
+
 @pytest.mark.slow
 def test_who_reaches_which_optimum(tmp_path):
     """The verdicts themselves: pure at the speed-weighted optimum, shuffled at the true one."""
@@ -37,6 +46,12 @@ def test_who_reaches_which_optimum(tmp_path):
     pure = result.values("pure", "A", step=1 / 64).to_numpy()
     np.testing.assert_allclose(pure, result.values(bias.GAP, "A").to_numpy(), rtol=0.35)
     np.testing.assert_allclose(result.facts["rules"]["table"]["shares"], 1 / 6, rtol=1e-4)
+    seeds = seeds_of(0, SET_A, 2)
+    instances = [bias.drawn(one) for one in seeds]
+    models, _, runs = bias.run_rule(settings, "pure", seeds, instances)
+    for step, way in zip(settings.step_sizes, models[0], strict=True):
+        expected = descended(instances[0], runs[0], step)[: 20 * 3 : 3]
+        np.testing.assert_allclose(way[:20], expected, rtol=1e-4)
     assert np.median(bias.floors(result, "table")[2]) < 1e-4
 
 

@@ -83,7 +83,6 @@ def said(*scenes, rival="sun", **more):
     ],
 )
 def test_verdicts_flip_with_who_is_ahead(claim, scene, more):
-    """Rows 1 to 3 of docs/claims.md."""
     ahead, behind = (scene, 100.0, 200.0), (f"more {scene}", 200.0, 100.0)
     assert said(ahead, **more) == {claim: HOLDS}
     assert said(behind, **more) == {claim: FAILS}

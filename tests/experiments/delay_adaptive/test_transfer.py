@@ -148,14 +148,45 @@ def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
     assert roles == [True] * SMALL.tuning_instances + [False] * 2 * SMALL.instances
 
 
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    few = {"plain": ("digits",), "scenes": (), "instances": 2, "n_updates": 400, "level": 0.8}
+    return replace(SMALL, output=tmp_path_factory.mktemp("transfer"), rounds=(1, 1), **few)
+
+
+@pytest.fixture(scope="module")
+def result(settings):
+    return transfer.study_of(settings)
+
+
 @pytest.mark.slow
-def test_a_small_run_goes_on_after_a_kill(tmp_path, monkeypatch):
-    few = {"aggregated": (), "plain": ("lasso",), "scenes": (), "instances": 2, "n_updates": 100}
-    settings = replace(SMALL, output=tmp_path, rounds=(1, 1), **few)
-    result = transfer.study_of(settings)
-    assert len(part.tables(transfer, result)["carried"].rows) == len(RULES)
+def test_adaptive_1_is_robust_when_carried_slow_with_piag_and_safe_when_untuned(result):
+    """The directions of the page, in both sets."""
+    for letter in "AB":
+        carried, tuned, untuned = (
+            {
+                rule: transfer.one(result, algorithm, rule, scene, letter)
+                for rule in (CONSTANT, "Adaptive 1")
+            }
+            for algorithm, scene in (
+                ("SGD", transfer.CARRIED),
+                ("PIAG", transfer.CARRIED),
+                ("PIAG", transfer.UNTUNED),
+            )
+        )
+        assert carried[CONSTANT]["worst"] > 1.2 * carried["Adaptive 1"]["worst"]
+        assert tuned["Adaptive 1"]["to_tuned_constant"] > 1.5
+        assert (untuned[CONSTANT]["diverged"], untuned["Adaptive 1"]["diverged"]) == (1, 0)
+    found = result.verdicts(transfer.claims(result))
+    assert found[f"PIAG: Adaptive 1 {FASTER}"] == {"A": FAILS, "B": FAILS}
+    assert found[f"Adaptive 1: {transfer.NEVER}"] == {"A": HOLDS, "B": HOLDS}
+
+
+@pytest.mark.slow
+def test_a_small_run_goes_on_after_a_kill(settings, result, monkeypatch):
+    assert len(part.tables(transfer, result)["carried"].rows) == 2 * len(RULES)
     trials = result.select(scene=transfer.CARRIED)["trials"]
-    assert {*trials} == {settings.trials * len(settings.laws)}
+    assert {*trials} == {settings.trials * len(settings.laws) * 2}  # of both algorithms
     assert "SGD" in transfer.answer(result)
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is known is read from file
     pd.testing.assert_frame_equal(transfer.study_of(settings).rows, result.rows)

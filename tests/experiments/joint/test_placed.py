@@ -106,13 +106,19 @@ def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
 
 @pytest.mark.slow
 @pytest.mark.optimised
-def test_a_small_place_makes_rows():
+def test_all_together_end_lower_than_plain_choices_and_than_one_part_replaced():
     settings = placed.Settings(
-        tuning=1, instances=2, floors=1, trials=2, rounds=(1, 1), records=40, levels=(0.7,)
+        tuning=1, instances=2, floors=1, trials=4, rounds=(1, 2), records=100, levels=(0.98,)
     )
-    arms = tuple(replace(arm, scheduler=DRF) for arm in (FULL, COMPUTING[5], PLAIN))
-    place = SMALL._replace(gradients=400)
+    others = {"steps: constant": 0.5, "rows: drawn": 0.7, PLAIN.name: 0.4}
+    several = [arm for arm in COMPUTING if arm.name in {FULL.name, *others}]
+    arms = tuple(replace(arm, scheduler=DRF) for arm in several)
+    place = SMALL._replace(gradients=4000)
     rows = placed.rows_of(settings, place, arms)
+    ends = rows[rows["tuned_for"] == END].pivot_table("value", ["set", "instance"], "method")
+    logs = np.log(ends)
+    for name, most in others.items():
+        assert np.exp((logs[FULL.name] - logs[name]).mean()) < most, name
     assert len(rows) == len(arms) * 2 * 2 * 2
     assert (rows["held"].isna() == (rows["tuned_for"] == END)).all()
     assert (rows["gpu_slots"] >= rows["held"].fillna(0)).all()

@@ -57,12 +57,13 @@ def test_the_verdicts_on_convex_problems_flip(monkeypatch, own, alone, claim, wo
 
 
 @pytest.mark.slow
-def test_a_small_run_makes_rows_and_is_read_again(tmp_path):
+def test_coordination_ends_lower_in_a_small_run_which_is_read_again(tmp_path):
     settings = ordered_instances.Settings(
         tmp_path, cells=("8 workers",), instances=2, tuning_instances=1, rounds=(1, 1), epochs=8
     )
     result = ordered_instances.study_of(settings)
     assert set(result.methods) == {"D-RR", "independent", "CD-GraB"}
+    assert result.verdicts(ordered_instances.claims(result))[LOWER] == {"A": HOLDS, "B": HOLDS}
     assert len(result.rows) == 3 * 2 * 2
     assert result.rows["trials"].unique() == [4]
     assert ordered_instances.study_of(settings).rows.equals(result.rows)

@@ -68,12 +68,12 @@ def test_instances_begin_elsewhere_with_other_shards(settings):
 
 
 @pytest.mark.slow
-def test_the_load_is_what_matters_on_even_workers(settings):
-    """One sample a worker is far ahead of whole shards, and the verdict says so."""
+def test_the_load_is_what_matters_on_even_workers_and_a_fixed_pair_has_it_too(settings):
+    """One sample per worker is far ahead of whole shards; the verdicts say so."""
     chosen = {
         BOTH: {"step": 8.0, "floor": "quadratic", "convexity": 16.0},
         ALONE: {"step": 32.0, "floor": "bound", "convexity": 2.0},
-        PAIR: {"step": 32.0, "k": 10, "load": 1},
+        PAIR: {"step": 8.0, "k": 10, "load": 1},
     }
     several = main_methods(N_WORKERS, 56)
     methods = {
@@ -84,5 +84,8 @@ def test_the_load_is_what_matters_on_even_workers(settings):
     }
     rows = compared(settings, "one", times.scenes(settings)["one"], methods)
     result = Result(rows, "time")
-    assert result.verdicts(times.claims(result))[FASTER_THAN_ALONE]["A"] == HOLDS
+    found = result.verdicts(times.claims(result))
+    assert found[FASTER_THAN_ALONE]["A"] == HOLDS
+    assert HOLDS not in found[FASTER].values()
+    assert result.ratio(BOTH, over=PAIR, set="B")["ratio"][0] > 1
     assert times.time_table(result).rows
