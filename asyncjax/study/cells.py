@@ -21,9 +21,9 @@ import jax
 import numpy as np
 
 from asyncjax import storage
-from asyncjax.digests import digests, key_of
 from asyncjax.live.engines import Engine, spread
 from asyncjax.study import named, protocol
+from asyncjax.study.digests import digests, key_of
 from asyncjax.study.programs import records_of_cell
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.scene import Measure, Method, Scene

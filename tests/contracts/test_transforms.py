@@ -10,8 +10,8 @@ import optax
 import pytest
 
 from asyncjax import testing
-from asyncjax.steps.registry import REGISTRY
 from asyncjax.testing.transforms import required_extras
+from tests.registries.steps import REGISTRY
 
 # What callers rely on: the extras that these names require.
 FIXED = {

@@ -33,14 +33,14 @@ from asyncjax import (
     traces,
     whatif,
 )
-from asyncjax.clocks.registry import REGISTRY as CLOCKS
 from asyncjax.cluster import slot_solver, slot_tables
-from asyncjax.orders.registry import REGISTRY as ORDERS
-from asyncjax.problems.registry import REGISTRY as PROBLEMS
-from asyncjax.steps.registry import REGISTRY as STEPS
-from asyncjax.stragglers.registry import REGISTRY as POLICIES
-from asyncjax.traces.registry import REGISTRY as RULES
 from asyncjax.whatif.command import demo
+from tests.registries.clocks import REGISTRY as CLOCKS
+from tests.registries.orders import REGISTRY as ORDERS
+from tests.registries.problems import REGISTRY as PROBLEMS
+from tests.registries.steps import REGISTRY as STEPS
+from tests.registries.stragglers import REGISTRY as POLICIES
+from tests.registries.traces import REGISTRY as RULES
 
 # Old name of an entry of a registry -> its name today.
 RENAMED: dict[str, str] = {
