@@ -11,7 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "asyncjax"
-GROUND = {"storage", "checks", "terminal", "citing"}  # files that every room may stand on
+GROUND = {
+    "storage",
+    "checks",
+    "array_checks",
+    "terminal",
+    "citing",
+}  # files that every room may stand on
 
 
 def table(text):
@@ -23,6 +29,7 @@ def table(text):
 MAY_IMPORT = table("""
 storage:
 checks:
+array_checks:
 terminal:
 citing:
 clocks:

@@ -226,7 +226,7 @@ def classification(
 
     Args:
         model: A flax linen module that maps float[rows, ...] to scores [rows, classes] and has
-            parameters only (no batch statistics, no dropout), such as `MLP` or `SmallCNN`.
+            parameters only (no batch statistics, no dropout), such as `MLP` or `LeNet`.
         features: float[rows, ...], of the shape the model takes, finite (read once on the host,
             unless traced).
         labels: int[rows], 0..classes-1.

@@ -64,44 +64,6 @@ class MLP(nn.Module):
         return nn.Dense(self.classes)(values)
 
 
-class SmallCNN(nn.Module):
-    """A small convolutional network: 3 x 3 convolutions, each followed by 2 x 2 mean pooling.
-
-    Attributes:
-        channels: Channels of each convolution; every one halves the image (an odd last row or
-            column is left out by the pooling).
-        classes: Outputs a row.
-        activation: The nonlinearity.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from asyncjax import problems
-        >>> model = problems.SmallCNN(channels=(4, 8), classes=10)
-        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
-        >>> model.apply(variables, jnp.zeros((5, 8, 8, 1))).shape
-        (5, 10)
-    """
-
-    channels: tuple[int, ...] = (8, 16)
-    classes: int = 10
-    activation: Activation = nn.relu
-
-    @nn.compact
-    def __call__(self, features: jax.Array) -> jax.Array:
-        """Returns the scores float[rows, classes] of images float[rows, H, W, C]."""
-        least = 2 ** len(self.channels)
-        if features.ndim != 4 or min(features.shape[1:3]) < least:
-            raise ValueError(
-                f"features must be images [rows, H, W, C] with H and W at least {least} for "
-                f"{len(self.channels)} convolutions, got shape {features.shape}"
-            )
-        values = features
-        for width in self.channels:
-            values = self.activation(nn.Dense(width)(_neighbourhoods(_framed(values, 1), 3)))
-            values = _blocks(values).mean(axis=(2, 4))
-        return nn.Dense(self.classes)(values.reshape(values.shape[0], -1))
-
-
 class LeNet(nn.Module):
     """LeNet-5: two 5 x 5 convolutions with 6 and 16 channels, then layers of 120 and 84.
 

@@ -17,7 +17,7 @@ both at once, with samples as long as the policy makes them.
 | `Learner` | what a step makes of its batch: optimizer, correction, advantage |
 | `advantages`, `corrections` | what a step makes of rewards, and of old samples |
 | `contextual_bandit` | the smallest task, all of it known |
-| `token_task`, `copying`, `sorting`, `modular_sums` | answers of a small transformer |
+| `token_task`, `copying` | answers of a small transformer |
 | `RolloutProblem`, `Draft` | what a policy is trained on, and a sample on its way |
 | `check_control_plane`, `control_plane` | is a staleness manager of your own right? (no JAX) |
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from asyncjax.rollouts.tasks import (
         contextual_bandit,
         copying,
-        modular_sums,
-        sorting,
         token_task,
     )
 
@@ -58,9 +56,7 @@ __all__ = [
     "control_plane",
     "copying",
     "corrections",
-    "modular_sums",
     "replay",
-    "sorting",
     "summarize",
     "token_task",
     "trace",
@@ -74,7 +70,7 @@ _FILES = {
     "rollout_problem": ("Draft", "RolloutProblem"),
     "rollout_runs": ("RolloutRecords", "replay", "train"),
     "rollout_trace": ("RolloutSummary", "RolloutTrace", "summarize"),
-    "tasks": ("contextual_bandit", "copying", "modular_sums", "sorting", "token_task"),
+    "tasks": ("contextual_bandit", "copying", "token_task"),
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names}
 

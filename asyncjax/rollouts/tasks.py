@@ -189,49 +189,8 @@ def copying() -> Task:
     return _copied
 
 
-def sorting() -> Task:
-    """Returns the task to write the symbols of the prompt in order, the smallest first.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import rollouts
-        >>> answer, length = rollouts.sorting()(jnp.array([2, 0, 1]), jnp.int32(3), 4)
-        >>> answer.tolist(), int(length)
-        ([0, 1, 2], 3)
-    """
-    return _sorted
-
-
-def modular_sums(*, running: bool = True) -> Task:
-    """Returns the task to add the symbols of the prompt, modulo how many different ones there are.
-
-    Args:
-        running: Whether the sums of the first, the first two, ... symbols are asked; otherwise that
-            of all alone, and then all right answers have one length.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import rollouts
-        >>> answer, length = rollouts.modular_sums()(jnp.array([2, 3, 1]), jnp.int32(3), 4)
-        >>> answer.tolist(), int(length)
-        ([2, 1, 2], 3)
-    """
-    return Bound(_summed, running)
-
-
 def _copied(symbols: jax.Array, count: jax.Array, n_symbols: int) -> Answer:
     return symbols, count
-
-
-def _sorted(symbols: jax.Array, count: jax.Array, n_symbols: int) -> Answer:
-    inside = jnp.arange(symbols.size) < count
-    return jnp.sort(jnp.where(inside, symbols, n_symbols)), count
-
-
-def _summed(running: bool, symbols: jax.Array, count: jax.Array, n_symbols: int) -> Answer:
-    inside = jnp.arange(symbols.size) < count
-    sums = jnp.cumsum(jnp.where(inside, symbols, 0)).astype(symbols.dtype) % n_symbols
-    return (sums, count) if running else (sums[-1:], jnp.ones_like(count))
 
 
 class Prompt(NamedTuple):
@@ -397,10 +356,10 @@ def token_task(
     long prompts make long samples.
 
     Args:
-        task: What is asked: `copying()`, `sorting()`, `modular_sums()`, or a pure, traceable and
-            hashable function `(symbols, count, n_symbols) -> (answer, length)` of int32[P], of
-            which the first `count` are the prompt; the answer is int32[A], of which the first
-            `length` are asked, each in 0..n_symbols-1.
+        task: What is asked: `copying()`, or a pure, traceable and hashable function
+            `(symbols, count, n_symbols) -> (answer, length)` of int32[P], of which the first
+            `count` are the prompt; the answer is int32[A], of which the first `length` are asked,
+            each in 0..n_symbols-1.
         key: A typed key for the initial policy and for the evaluated prompts.
         n_symbols: m, the different symbols, at least 2.
         shortest: Symbols of the shortest prompt, at least 1.

@@ -19,8 +19,7 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import invalid
-from asyncjax.steps.transformation import Transformation, Updated, transformation
+from asyncjax.steps.transformation import Transformation, Updated, invalid, transformation
 from asyncjax.steps.trees import scalar
 
 _DRAW = 0x626C6F63  # sets the draw of a block apart from other uses of a job's key

@@ -122,10 +122,7 @@ def right_answer(kind, symbols, n_symbols):
     """Returns the answer that is asked for, as a list."""
     if kind == "copying":
         return list(symbols)
-    if kind == "sorting":
-        return sorted(symbols)
-    sums = [sum(symbols[: t + 1]) % n_symbols for t in range(len(symbols))]
-    return sums if kind == "running sums" else sums[-1:]
+    return [sum(symbols) % n_symbols]
 
 
 def token_reward(answer, tokens, n_symbols, max_length, *, filler=False, partial=True, cost=0.0):

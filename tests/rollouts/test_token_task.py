@@ -14,12 +14,15 @@ from tests.oracles import rollout_policies as oracle
 
 pytestmark = pytest.mark.slow  # nearly every test compiles the transformer
 KEY = jax.random.key(0)
-TASKS = {
-    "copying": rollouts.copying(),
-    "sorting": rollouts.sorting(),
-    "running sums": rollouts.modular_sums(),
-    "last sum": rollouts.modular_sums(running=False),
-}
+
+
+def last_sum(symbols, count, n_symbols):
+    inside = jnp.arange(symbols.size) < count
+    total = jnp.sum(jnp.where(inside, symbols, 0)) % n_symbols
+    return total[None].astype(symbols.dtype), jnp.ones_like(count)
+
+
+TASKS = {"copying": rollouts.copying(), "last sum": last_sum}
 
 
 def lively(problem, scale=1.0):
@@ -258,7 +261,7 @@ def test_equal_tasks_share_a_compilation():
 
     traced = []
     for seed in (0, 1):
-        problem = rollouts.token_task(rollouts.sorting(), key=jax.random.key(seed), width=2)
+        problem = rollouts.token_task(rollouts.copying(), key=jax.random.key(seed), width=2)
         draw(problem, KEY)
     assert len(traced) == 1
 

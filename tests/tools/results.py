@@ -617,7 +617,6 @@ def problem_cases() -> Cases:
             yield f"{name}, objective", problem.objective(problem.params)
     yield "smoothness", problems.smoothness(linear())
     yield "block smoothness", problems.block_smoothness(linear(), 3)
-    yield "local smoothness", problems.local_smoothness(linear(), key=KEY, n_iterations=9)
     labels = np.arange(31) % 4
     yield "iid", problems.iid(31, 4, key=KEY)
     yield "by label", problems.by_label(labels, 4, classes_per_worker=2)
