@@ -28,8 +28,7 @@ from jax.core import Tracer
 
 from asyncjax.checks import one_key, whole, within
 from asyncjax.orders.kernels import copied
-from asyncjax.orders.order import Order
-from asyncjax.orders.shards import LARGEST, check_shards, random_order, random_orders, spread
+from asyncjax.orders.order import LARGEST, Order, check_shards, random_order, random_orders, spread
 
 Draw = Callable[[jax.Array], jax.Array]
 Arrange = Callable[[jax.Array, jax.Array], jax.Array]
@@ -192,10 +191,6 @@ def herded(vectors: jax.typing.ArrayLike) -> Order:
         [0, 3, 1, 2]
     """
     vectors = copied(within("vectors", vectors))
-    if vectors.ndim != 2 or not len(vectors):
-        raise ValueError(
-            f"vectors must have shape [n, d] and at least one row, got {vectors.shape}"
-        )
     vectors = vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32))
     if not isinstance(vectors, Tracer):
         length = np.linalg.norm(np.asarray(vectors, np.float64), axis=1).max()

@@ -35,12 +35,12 @@ from asyncjax.problems.losses import (
     language_model,
     least_squares,
     logistic,
+    quadratic,
     regression,
 )
 from asyncjax.problems.networks import MLP, ForecastMLP, LeNet, TinyGPT, WordLSTM
 from asyncjax.problems.problem import Problem, from_gradient
 from asyncjax.problems.pseudo_gradients import adversarial, balanced_steps, local_steps
-from asyncjax.problems.quadratic import quadratic
 from asyncjax.problems.smoothness import (
     BlockSmoothness,
     Smoothness,

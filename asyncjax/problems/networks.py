@@ -99,7 +99,8 @@ class LeNet(nn.Module):
     @nn.compact
     def __call__(self, features: jax.Array) -> jax.Array:
         """Returns the scores float[rows, classes] of images float[rows, H, W, C]."""
-        values = _framed(features, (32 - features.shape[1]) // 2)
+        frame = ((32 - features.shape[1]) // 2,) * 2
+        values = jnp.pad(features, ((0, 0), frame, frame, (0, 0)))
         for width in (6, 16):
             values = self.activation(nn.Dense(width)(_neighbourhoods(values, 5)))
             values = _blocks(values).max(axis=(2, 4))
@@ -135,11 +136,6 @@ class ForecastMLP(nn.Module):
         for width in self.widths:
             values = self.activation(nn.Dense(width)(values))
         return nn.Dense(1)(values)[:, 0]
-
-
-def _framed(images: jax.Array, width: int) -> jax.Array:
-    """Returns the images within a frame of zeros."""
-    return jnp.pad(images, ((0, 0), (width, width), (width, width), (0, 0)))
 
 
 def _neighbourhoods(images: jax.Array, size: int) -> jax.Array:
@@ -239,10 +235,6 @@ class TinyGPT(nn.Module):
         """Refuses sizes that are none (a depth of -1 would be one of 0) or do not fit."""
         for name in ("vocabulary", "width", "depth", "heads", "length"):
             whole(name, getattr(self, name), 0 if name == "depth" else 1)
-        if self.width % self.heads:
-            raise ValueError(
-                f"heads must divide width, got {self.heads} heads and width {self.width}"
-            )
         super().__post_init__()
 
     @nn.compact

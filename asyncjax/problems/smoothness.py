@@ -25,8 +25,8 @@ import numpy as np
 from asyncjax.checks import whole
 from asyncjax.problems.batches import Shards
 from asyncjax.problems.finite_sum import BatchGradient, Samples, row_weights
+from asyncjax.problems.losses import QuadraticGradient
 from asyncjax.problems.problem import Problem
-from asyncjax.problems.quadratic import QuadraticGradient
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,11 +30,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asyncjax.rollouts import admission, advantages, control_plane, corrections
     from asyncjax.rollouts.control_plane import check_control_plane
-    from asyncjax.rollouts.engine import Engine, trace
+    from asyncjax.rollouts.engine import Engine, RolloutSummary, RolloutTrace, summarize, trace
     from asyncjax.rollouts.learner import Learner
     from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
     from asyncjax.rollouts.rollout_runs import RolloutRecords, replay, train
-    from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
     from asyncjax.rollouts.tasks import (
         contextual_bandit,
         copying,
@@ -65,11 +64,10 @@ __all__ = [
 
 _FILES = {
     "control_plane": ("check_control_plane",),
-    "engine": ("Engine", "trace"),
+    "engine": ("Engine", "RolloutSummary", "RolloutTrace", "summarize", "trace"),
     "learner": ("Learner",),
     "rollout_problem": ("Draft", "RolloutProblem"),
     "rollout_runs": ("RolloutRecords", "replay", "train"),
-    "rollout_trace": ("RolloutSummary", "RolloutTrace", "summarize"),
     "tasks": ("contextual_bandit", "copying", "token_task"),
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names}

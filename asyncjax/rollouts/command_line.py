@@ -24,8 +24,7 @@ from asyncjax import results
 from asyncjax.checks import file_path
 from asyncjax.results import report
 from asyncjax.rollouts import admission
-from asyncjax.rollouts.engine import Engine, trace
-from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
+from asyncjax.rollouts.engine import Engine, RolloutSummary, RolloutTrace, summarize, trace
 from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces import StalledError
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from asyncjax.checks import real, whole
 from asyncjax.problems import arrays
@@ -44,7 +43,6 @@ class BanditData(NamedTuple):
 
     rewards: jax.Array  # float[C, A], r_ca, the mean reward of an action
     chances: jax.Array  # float[C], p_c, of a context; their sum is 1
-    features: jax.Array | None  # float[C, d], phi_c; None: the policy is a table
 
 
 class Context(NamedTuple):
@@ -63,17 +61,16 @@ def _context(noise: float, data: BanditData, key: jax.Array) -> Context:
     return Context(context, luck)
 
 
-def _log_policy(data: BanditData, params: jax.Array, context: Any = slice(None)) -> jax.Array:
+def _log_policy(params: jax.Array, context: Any = slice(None)) -> jax.Array:
     """Log pi(a | c), float[A] of one context, or float[C, A] of all."""
-    scores = params[context] if data.features is None else data.features[context] @ params
-    return jax.nn.log_softmax(scores)
+    return jax.nn.log_softmax(params[context])
 
 
 def _draw_action(
     data: BanditData, params: Any, prompt: Context, draft: Draft, begin: Any, end: Any, key: Any
 ) -> Draft:
     """Draws the action, if begin <= 0 < end."""
-    log_probs = _log_policy(data, params, prompt.context)
+    log_probs = _log_policy(params, prompt.context)
     action = jax.random.categorical(jax.random.fold_in(key, 0), log_probs)
     drawn = (jnp.asarray(begin) <= 0) & (jnp.asarray(end) > 0) & ~draft.ended
     draft = placed(draft, 0, action, log_probs[action], drawn)
@@ -84,7 +81,7 @@ def _log_prob_of_action(
     data: BanditData, params: jax.Array, prompt: Context, tokens: jax.Array, length: Any
 ) -> jax.Array:
     """Log pi(action | context), float[1]; 0 of a sample without tokens."""
-    log_probs = _log_policy(data, params, prompt.context)
+    log_probs = _log_policy(params, prompt.context)
     return jnp.where(jnp.arange(1) < length, log_probs[tokens], 0)
 
 
@@ -97,7 +94,7 @@ def _reward_of_action(data: BanditData, prompt: Context, tokens: Any, length: An
 
 def _minus_expected_reward(data: BanditData, params: jax.Array) -> jax.Array:
     """Summed over contexts and actions."""
-    chosen = jnp.exp(_log_policy(data, params))
+    chosen = jnp.exp(_log_policy(params))
     return -jnp.sum(data.chances[:, None] * chosen * data.rewards)
 
 
@@ -108,31 +105,21 @@ def _regret(data: BanditData, params: jax.Array) -> jax.Array:
 
 
 @explicit
-def contextual_bandit(
-    rewards: Any,
-    *,
-    features: Any = None,
-    chances: Any = None,
-    noise: float = 0.0,
-    start: Any = None,
-) -> RolloutProblem:
-    r"""Returns a contextual bandit with a softmax policy, a table or linear in features.
+def contextual_bandit(rewards: Any, *, noise: float = 0.0, start: Any = None) -> RolloutProblem:
+    r"""Returns a contextual bandit of C equally likely contexts, with a softmax policy.
 
-    .. math:: f(x) = -\sum_c p_c \sum_a \pi_x(a | c) \, r_{ca}, \qquad
-              \pi_x(\cdot | c) = \mathrm{softmax}(x_c) \text{ or } \mathrm{softmax}(\phi_c^\top x)
+    .. math:: f(x) = -\frac1C \sum_{c,a} \pi_x(a | c) \, r_{ca}, \qquad
+              \pi_x(\cdot | c) = \mathrm{softmax}(x_c)
 
     Args:
         rewards: float[C, A], r_ca, the mean reward of each action in each context.
-        features: float[C, d], phi_c, and then the policy is float[d, A]; None: a table float[C, A].
-        chances: float[C], how often each context comes, of any scale; None: all equally often.
         noise: Standard deviation of what is added to each action's reward, drawn with the prompt:
             samples of one prompt share it.
-        start: The initial policy, scores; None: zeros, so all actions are equally likely.
+        start: The initial policy, scores float[C, A]; None: zeros, all actions equally likely.
 
     Returns:
         The problem, with T = 1, the exact objective, and the metric `regret`: how much expected
-        reward the policy lacks. A softmax reaches 0 only in the limit; one linear in features
-        perhaps not even then.
+        reward the policy lacks. A softmax reaches 0 only in the limit.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -144,36 +131,11 @@ def contextual_bandit(
         -2.0
     """
     rewards = arrays.matrix("rewards", rewards, "[contexts, actions]")
-    n_contexts, n_actions = rewards.shape
-    if features is not None:
-        features = arrays.matrix("features", features, "[contexts, features]")
-        if features.shape[0] != n_contexts:
-            raise ValueError(
-                f"features must have a row for each of the {n_contexts} contexts of rewards, "
-                f"got shape {features.shape}"
-            )
-    rows = n_contexts if features is None else features.shape[1]
-    noise = real("noise", noise, least=0)
-    start = arrays.starting_point(start, (rows, n_actions), 0.0, rewards.dtype)
-    data = BanditData(rewards, _shares(chances, n_contexts, rewards.dtype), features)
+    noise, shares = real("noise", noise, least=0), 1 / rewards.shape[0]
+    start = arrays.starting_point(start, rewards.shape, 0.0, rewards.dtype)
+    data = BanditData(rewards, jnp.full(rewards.shape[0], shares, rewards.dtype))
     sample = Bound(_context, noise), _draw_action, _log_prob_of_action, _reward_of_action
     return RolloutProblem(start, data, *sample, _minus_expected_reward, (("regret", _regret),))
-
-
-def _shares(chances: Any, n_contexts: int, dtype: Any) -> jax.Array:
-    """How often each context comes, of sum 1."""
-    if chances is None:
-        return jnp.full(n_contexts, 1 / n_contexts, dtype)
-    chances = arrays.floating("chances", chances).astype(dtype)
-    if chances.shape != (n_contexts,):
-        raise ValueError(
-            f"chances must have shape ({n_contexts},), one for each context, got {chances.shape}"
-        )
-    if not arrays.is_traced(chances) and (np.min(chances) < 0 or np.sum(chances) <= 0):
-        raise ValueError(
-            f"chances must not be negative, and one must be positive, got {np.asarray(chances)}"
-        )
-    return chances / jnp.sum(chances)
 
 
 def copying() -> Task:

@@ -529,9 +529,7 @@ def rollout_cases() -> Cases:
     grouped = make(grouped, rules["budget"])
     yield "in flight, trace", hurried
     yield "groups, trace", grouped
-    bandit = rollouts.contextual_bandit(
-        [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], features=np.eye(2), noise=0.1
-    )
+    bandit = rollouts.contextual_bandit([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], noise=0.1)
     corrections, advantages = rollouts.corrections, rollouts.advantages
     trace, optimizer = make(engine, rules["budget"]), optax.sgd(0.5)
 
@@ -619,7 +617,6 @@ def problem_cases() -> Cases:
     yield "block smoothness", problems.block_smoothness(linear(), 3)
     labels = np.arange(31) % 4
     yield "iid", problems.iid(31, 4, key=KEY)
-    yield "by label", problems.by_label(labels, 4, classes_per_worker=2)
     yield "dirichlet", problems.dirichlet(labels, 4, alpha=0.5, key=KEY)
     ring, params = buffers.version_ring(4), jnp.arange(3.0)
     state = ring.init(params)
