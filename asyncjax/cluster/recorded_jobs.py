@@ -326,10 +326,7 @@ def read_rows(
 
 
 def _table(
-    path: Path,
-    names: tuple[str, str, str | None, str],
-    source: str,
-    unique: str | None = None,
+    path: Path, names: tuple[str, str, str | None, str], source: str, unique: str | None = None
 ) -> JobTable:
     """Reads the columns submit, gpus, duration and label; `unique` as in `read_rows`."""
     submit, gpus, duration, label = names

@@ -41,12 +41,7 @@ from asyncjax.problems.losses import (
 from asyncjax.problems.networks import MLP, ForecastMLP, LeNet, TinyGPT, WordLSTM
 from asyncjax.problems.problem import Problem, from_gradient
 from asyncjax.problems.pseudo_gradients import adversarial, balanced_steps, local_steps
-from asyncjax.problems.smoothness import (
-    BlockSmoothness,
-    Smoothness,
-    block_smoothness,
-    smoothness,
-)
+from asyncjax.problems.smoothness import BlockSmoothness, Smoothness, block_smoothness, smoothness
 
 __all__ = [
     "MLP",

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from asyncjax.rollouts.learner import Learner
     from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
     from asyncjax.rollouts.rollout_runs import RolloutRecords, replay, train
-    from asyncjax.rollouts.tasks import (
-        contextual_bandit,
-        copying,
-        token_task,
-    )
+    from asyncjax.rollouts.tasks import contextual_bandit, copying, token_task
 
 __all__ = [
     "Draft",
