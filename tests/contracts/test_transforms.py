@@ -173,7 +173,7 @@ BROKEN = {
     "a state that needs leaves": (
         with_state(lambda params: jnp.zeros((), jax.tree.leaves(params)[0].dtype), silent),
         {},
-        "map_params cannot walk",
+        "map_params must walk",
     ),
     "extras of another length every time": (
         stateless(needing),
@@ -190,7 +190,7 @@ BROKEN = {
     "an init that reads the numbers": (
         with_state(lambda params: jax.tree.map(lambda leaf: jnp.asarray(leaf) * 0, params), silent),
         {},
-        "fails with sharded parameters",
+        "must take sharded parameters",
     ),
     "a state that is not sharded": (
         with_state(
