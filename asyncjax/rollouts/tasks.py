@@ -171,10 +171,7 @@ class Cache(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenTask:
-    """What is asked, in which tokens: 0..m-1 symbols, then end, filler, blank, start.
-
-    A filler has its number, read or not, so a policy has the same shapes with it and without.
-    """
+    """What is asked, in which tokens: 0..m-1 symbols, m the end, m + 2 blank, m + 3 the start."""
 
     task: Task
     model: TinyGPT
@@ -182,14 +179,11 @@ class TokenTask:
     shortest: int
     longest: int
     max_length: int
-    filler: bool
-    partial: bool
-    length_cost: float
 
     @property
     def n_written(self) -> int:
-        """How many tokens the policy may write: the symbols, the end, perhaps the filler."""
-        return self.n_symbols + 1 + self.filler
+        """How many tokens the policy may write: the symbols and the end."""
+        return self.n_symbols + 1
 
     def prompt(self, data: Any, key: jax.Array) -> Prompt:
         """Symbols, all equally likely, and a number of them, all equally likely."""
@@ -247,25 +241,20 @@ class TokenTask:
         return jnp.where(jnp.arange(tokens.size) < length, log_probs, 0)
 
     def marks(self, prompt: Prompt, tokens: jax.Array, length: Any) -> tuple[Any, Any, Any]:
-        """Tokens of a sample that are right, those that are no fillers, those of the answer."""
+        """How many tokens of a sample are right, are written, and are asked for."""
         answer, size = self.task(prompt.symbols, prompt.size, self.n_symbols)
         places = jnp.arange(answer.size + 1)
         wanted = jnp.where(places < size, jnp.append(answer, 0), -1)
         wanted = jnp.where(places == size, self.n_symbols, wanted)
-        serious = jnp.arange(tokens.size) < length
-        if self.filler:
-            serious &= tokens != self.n_symbols + 1
-        place = jnp.cumsum(serious) - 1
-        right = serious & (tokens == wanted[jnp.clip(place, 0, answer.size)])
+        place = jnp.arange(tokens.size)
+        right = (place < length) & (tokens == wanted[jnp.minimum(place, answer.size)])
         right &= place <= answer.size
-        return right.sum(), serious.sum(), jnp.int32(size) + 1
+        return right.sum(), jnp.asarray(length), jnp.int32(size) + 1
 
     def reward(self, data: Any, prompt: Prompt, tokens: jax.Array, length: Any) -> jax.Array:
-        """The share of tokens that are right, or whether all are, less the cost of the length."""
+        """The share of tokens that are right."""
         right, written, asked = self.marks(prompt, tokens, length)
-        whole_answer = jnp.maximum(written, asked)
-        reward = right / whole_answer if self.partial else jnp.float32(right == whole_answer)
-        return reward - self.length_cost * jnp.asarray(length) / self.max_length
+        return right / jnp.maximum(written, asked)
 
     def judged(self, prompts: Prompt, params: PyTree) -> Draft:
         """A sample of each of the evaluated prompts [n_judged], always with the same randomness."""
@@ -287,7 +276,7 @@ class TokenTask:
         return jnp.mean((right == written) & (right == asked), dtype=wide_type(params))
 
     def mean_length(self, prompts: Prompt, params: PyTree) -> jax.Array:
-        """The mean length of the evaluated samples, 1..T, fillers and end tokens included."""
+        """The mean length of the evaluated samples, 1..T, end tokens included."""
         return jnp.mean(self.judged(prompts, params).length, dtype=wide_type(params))
 
 
@@ -300,9 +289,6 @@ def token_task(
     shortest: int = 1,
     longest: int = 4,
     max_length: int | None = None,
-    filler: bool = False,
-    partial: bool = True,
-    length_cost: float = 0.0,
     width: int = 32,
     depth: int = 1,
     heads: int = 2,
@@ -310,10 +296,9 @@ def token_task(
 ) -> RolloutProblem:
     r"""Returns a token task: a transformer reads symbols and writes an answer that can be checked.
 
-    .. math:: r = \frac{\#\{k : z_k = a_k\}}{\max(|z|, |a|)} - \lambda \frac{|y|}{T}
+    .. math:: r = \frac{\#\{k : y_k = a_k\}}{\max(|y|, |a|)}
 
-    y is what was written, z the same without fillers, a the right answer, all with their end token;
-    without partial credit the fraction is 1 if z = a, and 0 otherwise. The policy is a `TinyGPT`
+    y is what was written, a the right answer, both with their end token. The policy is a `TinyGPT`
     that starts near the uniform distribution; a trained one stops where the answer does, and then
     long prompts make long samples.
 
@@ -327,10 +312,6 @@ def token_task(
         shortest: Symbols of the shortest prompt, at least 1.
         longest: P, symbols of the longest; each number between is as likely.
         max_length: T, tokens of the longest sample, at least A + 1; None: 2 A + 2.
-        filler: Whether a further token may be written that the checker leaves out: the policy may
-            think as long as it likes.
-        partial: Whether a part of the answer brings a part of the reward.
-        length_cost: lambda, what a sample of T tokens costs; not negative.
         width: Of the transformer, a multiple of `heads`.
         depth: Its blocks.
         heads: Of its attention.
@@ -338,10 +319,10 @@ def token_task(
             same keys.
 
     Returns:
-        The problem. Its tokens are 0..m-1, m for the end, m + 1 for the filler. Its objective is
-        minus the mean reward of the evaluated samples, an estimate that is the same for the same
-        policy; its metrics are `solved`, the share of them that are right, and `length`, their mean
-        length. None of the three has a useful derivative.
+        The problem. Its tokens are 0..m-1, and m for the end. Its objective is minus the mean
+        reward of the evaluated samples, an estimate that is the same for the same policy; its
+        metrics are `solved`, the share of them that are right, and `length`, their mean length.
+        None of the three has a useful derivative.
 
     Note:
         A sample is drawn in T steps of one token each, with keys and values kept: at a time each
@@ -370,9 +351,8 @@ def token_task(
     max_length = whole("max_length", max_length, answer.size + 1)
     length = longest + 1 + max_length
     model = TinyGPT(n_symbols + 4, width=width, depth=depth, heads=heads, length=length)
-    cost = real("length_cost", length_cost, least=0)
     sizes = n_symbols, shortest, longest, max_length
-    of = TokenTask(task, model, *sizes, filler, partial, cost)
+    of = TokenTask(task, model, *sizes)
     start, judge = jax.random.split(key)
     params, _ = initial(model, start, jnp.zeros((1, length), jnp.int32))
     judged = jax.vmap(lambda each: of.prompt((), each))(jax.random.split(judge, n_judged))

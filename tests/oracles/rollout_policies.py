@@ -109,13 +109,11 @@ def right_answer(kind, symbols, n_symbols):
     return [sum(symbols) % n_symbols]
 
 
-def token_reward(answer, tokens, n_symbols, max_length, *, filler=False, partial=True, cost=0.0):
+def token_reward(answer, tokens, n_symbols):
     """Returns what the tokens of a sample are worth, by comparing two lists."""
     wanted = [*answer, n_symbols]
-    serious = [token for token in tokens if not (filler and token == n_symbols + 1)]
-    right = sum(one == other for one, other in zip(serious, wanted, strict=False))
-    worth = right / max(len(serious), len(wanted)) if partial else float(serious == wanted)
-    return worth - cost * len(tokens) / max_length
+    right = sum(one == other for one, other in zip(tokens, wanted, strict=False))
+    return right / max(len(tokens), len(wanted))
 
 
 def all_samples(n_written, end, max_length):
