@@ -205,6 +205,11 @@ def reorder(order: jax.typing.ArrayLike, signs: jax.typing.ArrayLike) -> jax.Arr
         >>> reorder(jnp.array([4, 3, 2, 1, 0]), jnp.array([-1, 1, 0, -1, 1])).tolist()
         [3, 0, 2, 1, 4]
     """
+    if np.ndim(order) != 1 or np.shape(signs) != np.shape(order):
+        raise ValueError(
+            "order and signs must be vectors of one length, got"
+            f" {np.shape(order)} and {np.shape(signs)}"
+        )
     if not isinstance(order, Tracer):
         _check_distinct(np.asarray(order), np.size(order))
     check_signs(signs)

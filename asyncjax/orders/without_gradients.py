@@ -191,6 +191,10 @@ def herded(vectors: jax.typing.ArrayLike) -> Order:
         [0, 3, 1, 2]
     """
     vectors = copied(within("vectors", vectors))
+    if vectors.ndim != 2 or not len(vectors):
+        raise ValueError(
+            f"vectors must have shape [n, d] and at least one row, got {vectors.shape}"
+        )
     vectors = vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32))
     if not isinstance(vectors, Tracer):
         length = np.linalg.norm(np.asarray(vectors, np.float64), axis=1).max()

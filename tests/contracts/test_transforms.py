@@ -183,7 +183,7 @@ BROKEN = {
     "a state of the dtype of an extra": (
         with_state(lambda params: jnp.int8(0), counting_delays),
         {"extras": lambda params, step: {"delay": step}},
-        "scan refuses",
+        "scan must take",
     ),
     "a state beside the state": (remembering(), {}, "after a scan and after a loop"),
     "another result in a batch": (stateless(misbatched), {}, "under vmap and alone"),
