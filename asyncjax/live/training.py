@@ -9,7 +9,7 @@
 One thread decides; workers compute. What a run did is its trace, and when gradients were computed
 how fast lies beside it (`Timing`). The workers are in `worker_pool` and `engines`.
 
-Reruns: a trace once more by the very pieces that a live run is made of, to the same bits.
+`rerun` runs a trace once more by the very pieces that a live run is made of, to the same bits:
 
     on each arrival that is used:  its gradient, at the version that it read    (jobs.gradient_of)
     on each step:                  the gradients that enter it, added, applied  (model.add, .step)

@@ -7,12 +7,10 @@
 
 Four pure functions. An order may look at the gradients of an epoch and choose the next one.
 
-The door of orders that learn from gradients: what they are handed is looked at here, once.
+`gradient_order` is the door of orders that learn: what they are handed is checked there, once. Of
+a traced array only the shape is known. NumPy arrays are copied, so that a buffer may be used again.
 
-Of a traced array only the shape is known. NumPy arrays are copied, so that a buffer may be used
-again at once.
-
-Random orders, of one worker or of shards of unequal size, and when a worker visits an example.
+Random orders, of one worker or of shards of unequal size, and when a worker visits an example:
 
     o = permutation(key, n)          worker j: the key is fold_in(key, j)
 

@@ -1,4 +1,4 @@
-r"""Losses with a name: linear scores and flax linen networks, as finite sums.
+r"""Losses with a name: linear scores and flax linen networks, as finite sums; and quadratics.
 
 .. math:: f(x) = \frac1n \sum_i \frac{1}{|S_i|} \sum_{r \in S_i} \ell(x; a_r, b_r) + P(x)
 
@@ -6,7 +6,7 @@ With shards of unequal size the first term is not the mean over the rows: every 
 same. A network's penalty is :math:`\frac{\lambda_2}{2} \|x\|^2` over all its parameters. Whole data
 sets are evaluated a chunk of rows at a time, so that the activations of all are never held at once.
 
-Separable quadratics: the smallest problem on which every bias of asynchrony shows exactly.
+A separable quadratic is the smallest problem on which every bias of asynchrony shows exactly.
 
 .. math:: f_i(x) = \sum_j \left( \tfrac12 a_{ij} x_j^2 - b_{ij} x_j \right), \qquad
           \nabla f_i(x)_j = a_{ij} x_j - b_{ij}

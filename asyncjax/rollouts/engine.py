@@ -4,10 +4,10 @@ Events at one instant, in this order: samples that end, by number; the trainer's
 arrive; a pause ends. After each the rule is asked what to evict, what to train, and whom to admit.
 In a pause the generators' time stands still, in which a sample's end is kept.
 
-`RolloutTrace`: which sample was made when, by which versions, its fate; and that in numbers.
-
-A sample is data made by an old policy; the gradient that is taken of it is fresh. So this is no
-`EventTrace`: many samples make one step, each perhaps made by several versions, after a wait.
+A `RolloutTrace` says which sample was made when, by which versions, and its fate; `summarize` says
+that in numbers. A sample is data made by an old policy; the gradient that is taken of it is fresh.
+So this is no `EventTrace`: many samples make one step, each perhaps made by several versions, after
+a wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Step sizes that adapt to the delay that happens, without a bound on the delays.
+"""Step sizes that adapt to the delay that happens, and optimizers and schedules made of them.
 
 Wu, Magnússon, Feyzmahdavian and Johansson, "Delay-adaptive step-sizes for asynchronous learning",
 ICML 2022 (arXiv 2202.08550). With tau_k the delay of update k and gamma' = `step_size`,

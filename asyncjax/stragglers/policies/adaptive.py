@@ -1,4 +1,4 @@
-"""Policies that look at the run: the loss, the gradients, the distance, or who is slow.
+"""Policies that look at the run: the loss, the gradients, the distance, the times, who is slow.
 
     error_triggered   stage = number of stages with end_error >= loss - minimum, never falling;
                       one more after `patience * updates` updates in a stage (stall exit)
@@ -21,7 +21,7 @@ badly, and propose the distance. The crew is a combinatorial bandit with lower c
 after Egger, Bitar, Wachter-Zeh and Gündüz (2022): after `j` updates worker i takes `mean_i` a
 sample in the mean.
 
-Planning while running: times are estimated from the answers seen, and choices made from them.
+`planned_online` plans while it runs: times are estimated from the answers seen:
 
     means c, s of T = C + load * X   <-  censored likelihood of the last updates (`censored.py`)
     (k, load)                        =   argmax (e - A(k, load)) / E T_(k)(load; c, s)
