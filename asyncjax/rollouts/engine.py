@@ -285,11 +285,6 @@ class Engine:
             if name != "training_time" or not callable(self.training_time):
                 numbers[name] = real(name, getattr(self, name), least=0.0)
         tokens = np.asarray(within("token_time", self.token_time, above=0.0), np.float64)
-        if tokens.shape not in ((), (self.generator_slots,)):
-            raise ValueError(
-                f"token_time must be one number or one a slot, {self.generator_slots}, got shape"
-                f" {tokens.shape}"
-            )
         numbers["token_time"] = tuple(tokens.tolist()) if tokens.shape else float(tokens)
         for name, value in numbers.items():
             object.__setattr__(self, name, value)
@@ -356,8 +351,6 @@ def _lengths(
     if isinstance(lengths, Clock):
         return _of_law(lengths, key)
     recorded = np.asarray(within("lengths", lengths, least=0.0), np.float64)
-    if recorded.ndim != 1 or not recorded.size:
-        raise ValueError(f"lengths must be a list of at least one, got shape {recorded.shape}")
     is_constant = bool((recorded == recorded[0]).all())
     check_key(key, None if is_constant else "the length of a sample")
     if not overhead and not recorded.all():

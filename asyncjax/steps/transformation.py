@@ -105,7 +105,7 @@ def transformation(
                 raise ValueError(f"params must be given to the update of {rule}, got None")
             extra["params"] = params
         n = {"worker": n_workers(state)} if n_workers else {}
-        found = [invalid(name, extra[name], n.get(name)) for name in read if name in extra]
+        found = [check_extra(name, extra[name], n.get(name)) for name in read if name in extra]
         updates, new = update(updates, state, **extra)
         if read and getattr(state, "invalid_extras", None) is not None:
             traced = [count for count in found if isinstance(count, jax.Array)]
@@ -211,7 +211,7 @@ def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {one.name: one for one in _parameters(function) if one.kind is one.KEYWORD_ONLY}
 
 
-def invalid(name: str, value: Any, n: int | None = None) -> int | jax.Array:
+def check_extra(name: str, value: Any, n: int | None = None) -> int | jax.Array:
     """Refuses a concrete extra that is out of range, and counts how much of a traced one is.
 
     `n` is the number of workers or blocks, None where there is no bound. What is returned is 0, or
