@@ -5,7 +5,7 @@
     one_key         one typed key
     instance        what factories make
     flag            True or False
-    function        something to call; function_of: with so many arguments
+    function        something to call
     file_path       where a file is, or will be
     install_line    the command that installs an extra, for the message where one is missing
     extra           imports a library of an extra, or says that line
@@ -19,7 +19,6 @@ the checks that are about it, not by this file: some commands need none.
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
 import operator
 import os
@@ -242,28 +241,6 @@ def function(name: str, value: Any, words: str = "a function") -> Any:
     if not callable(value):
         raise TypeError(f"{name} must be {words}, got {shown(value)}")
     return value
-
-
-def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> None:
-    """Refuses what is no function of these positional arguments; `reason` ends what is allowed.
-
-    Example:
-        >>> function_of("losses", lambda params: params, "params", "examples")
-        Traceback (most recent call last):
-        ...
-        TypeError: losses must be a function (params, examples), got one with (params)
-    """
-    allowed = f"{name} must be a function ({', '.join(arguments)}){reason}"
-    if not callable(value):
-        raise TypeError(f"{allowed}, got {shown(value)}")
-    try:
-        takes = inspect.signature(value)
-    except (TypeError, ValueError):  # of C, or of a class without a signature
-        return
-    try:
-        takes.bind(*arguments)
-    except TypeError as error:
-        raise TypeError(f"{allowed}, got one with {takes}") from error
 
 
 def file_path(name: str, value: Any) -> Path:

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,13 +67,13 @@ def options(program: str, about: str, examples: str = "") -> argparse.ArgumentPa
 def answered(
     name: str,
     parser: argparse.ArgumentParser,
-    given: Sequence[str],
+    given: Sequence[str] | None,
     run: Callable[[argparse.Namespace], int],
-    in_options: Callable[[str], str] = str,
+    speaks: Callable[[str], str] = str,
 ) -> int:
     """Runs a command; what is wrong with what was given is one sentence, and exit status 2.
 
-    `in_options` makes a sentence that speaks of arguments one that speaks of options.
+    `speaks` makes a sentence about arguments one about options, as that of `in_options` does.
     """
 
     def command() -> int:
@@ -88,10 +88,34 @@ def answered(
             message = str(error)
             if isinstance(error, OSError) and error.strerror and error.filename is not None:
                 message = f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
-            print(f"asyncjax.{name}: {plain(in_options(message))}", file=sys.stderr)
+            print(f"asyncjax.{name}: {plain(speaks(message))}", file=sys.stderr)
             return 2
 
     return quietly(command)
+
+
+def in_options(
+    parser: argparse.ArgumentParser, renamed: Mapping[str, str] | None = None
+) -> Callable[[str], str]:
+    """Makes a sentence that begins with an argument of Python begin with the parser's option.
+
+    Args:
+        parser: That of a command.
+        renamed: Options that have another name than the argument.
+
+    Example:
+        >>> parser = options("p", "about")
+        >>> _ = parser.add_argument("--slots")
+        >>> in_options(parser, {"generator_slots": "slots"})("generator_slots must be an integer")
+        '--slots must be an integer'
+    """
+
+    def told(sentence: str) -> str:
+        name, space, rest = sentence.partition(" ")
+        option = "--" + (renamed or {}).get(name, name).replace("_", "-")
+        return option + space + rest if option in parser.format_help().split() else sentence
+
+    return told
 
 
 def retyped(program: str, words: Sequence[str], files: Iterable[str | None]) -> str:

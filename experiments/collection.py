@@ -15,9 +15,8 @@ import jax
 
 import asyncjax
 from asyncjax import results, storage
-from asyncjax.live.engines import spread
-from asyncjax.live.ray_engine import engine_of
 from asyncjax.results import report
+from asyncjax.study.cells import engine_of, spread
 from experiments import part as parts
 from experiments.part import Part
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import integers, like, rows_of
+from asyncjax.array_checks import integers, like, rows_of
 from asyncjax.checks import whole
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import floating, integers
+from asyncjax.array_checks import floating, integers
 from asyncjax.checks import whole, within
 
 

@@ -21,7 +21,7 @@ import `clocks` only.
 | `utilisation`, `resources_used` | how full the machines are |
 | `sample_times`, `samples_trained` | how fast a job trains |
 | `price`, `price_bounds`, `best_delays`, `crew` | prices and units of PD-ORS |
-| `read_philly`, `read_tiresias`, `read_pollux`, `read_alibaba`, `read_jobs` | recorded jobs |
+| `read_philly`, `read_tiresias`, `read_pollux`, `read_alibaba` | recorded jobs |
 | `recorded_workload`, `JobTable`, `MADE_UP` | jobs for the schedulers from such a table |
 | `clock_of` | the clock of a scheduled job, for `traces` and `simulation` |
 
@@ -67,15 +67,14 @@ from asyncjax.cluster.recorded_jobs import (
     MADE_UP,
     JobTable,
     read_alibaba,
-    read_jobs,
     read_philly,
     read_pollux,
     read_tiresias,
     recorded_workload,
 )
 from asyncjax.cluster.resource_prices import PriceBounds, price, price_bounds
+from asyncjax.cluster.schedulers import SCHEDULERS
 from asyncjax.cluster.schedulers.arrival_schedulers import FloorChoice, choose_floor, oasis, pd_ors
-from asyncjax.cluster.schedulers.registry import REGISTRY as SCHEDULERS
 from asyncjax.cluster.schedulers.slot_schedulers import (
     dorm,
     drf,
@@ -113,7 +112,6 @@ __all__ = [
     "price_bounds",
     "progress",
     "read_alibaba",
-    "read_jobs",
     "read_philly",
     "read_pollux",
     "read_tiresias",

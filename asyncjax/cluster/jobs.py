@@ -171,10 +171,6 @@ def check_rising(name: str, values: np.ndarray) -> None:
 def checked_jobs(jobs: Jobs) -> Jobs:
     """Reads jobs onto the host, in double precision, and refuses what makes no sense."""
     arrival = np.asarray(jobs.arrival, np.float64)
-    if arrival.ndim != 1 or arrival.size == 0:
-        raise ValueError(
-            f"arrival must have one entry a job, got an array of shape {arrival.shape}"
-        )
     given = jobs if jobs.asked is not None else jobs._replace(asked=np.zeros(len(arrival)))
     fields = {name: np.asarray(value, np.float64) for name, value in given._asdict().items()}
     demand = (len(arrival), *fields["worker"].shape[-1:])

@@ -6,7 +6,6 @@
 | `read_tiresias` | submit_time, duration, num_gpu, model_name: seconds |
 | `read_pollux` | time, num_replicas, application: seconds; no durations |
 | `read_alibaba` | those of `pai_task_table.csv` |
-| `read_jobs` | any, by name |
 
 The data come from Jeon et al., "Analysis of large-scale multi-tenant GPU clusters for DNN training
 workloads" (ATC 2019, arXiv 1901.05758), Gu et al., "Tiresias" (NSDI 2019), Qiao et al., "Pollux"
@@ -90,40 +89,6 @@ class Row(NamedTuple):
             return number
         text = shown(self.text[column])
         raise ValueError(f"{column} must be {allowed}, got {text} {self.place}")
-
-
-def read_jobs(
-    path: Path,
-    *,
-    submit: str,
-    gpus: str,
-    duration: str | None = None,
-    label: str | None = None,
-    source: str = "",
-) -> JobTable:
-    r"""Reads recorded jobs from a CSV file with a header, by the names of its columns.
-
-    Rows of the same time stay in the order of the file.
-
-    Args:
-        path: A CSV file, UTF-8, one row a job, in any order.
-        submit: Column with the time of submission, seconds, 0 .. 1e12.
-        gpus: Column with the number of GPUs, whole, 1 .. 1 000 000.
-        duration: Column with the time it ran, seconds, positive; None if there is none.
-        label: Column with a text; None for none.
-        source: Where the file comes from; its path if empty.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from asyncjax import cluster
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "jobs.csv")
-        ...     _ = path.write_text("at,gpu,ran\n70,2,600\n10,1,60\n")
-        ...     table = cluster.read_jobs(path, submit="at", gpus="gpu", duration="ran")
-        >>> table.submit.tolist(), table.gpus.tolist(), table.duration.tolist()
-        ([10.0, 70.0], [1, 2], [60.0, 600.0])
-    """
-    return _table(path, (submit, gpus, duration, label), source or str(path))
 
 
 def read_philly(path: Path) -> JobTable:
@@ -361,10 +326,7 @@ def read_rows(
 
 
 def _table(
-    path: Path,
-    names: tuple[str, str, str | None, str | None],
-    source: str,
-    unique: str | None = None,
+    path: Path, names: tuple[str, str, str | None, str], source: str, unique: str | None = None
 ) -> JobTable:
     """Reads the columns submit, gpus, duration and label; `unique` as in `read_rows`."""
     submit, gpus, duration, label = names
@@ -375,7 +337,7 @@ def _table(
             row.number(submit, 0.0),
             math.nan if duration is None else row.number(duration, kind="positive"),
             int(row.number(gpus, 1.0, MOST_GPUS, "whole")),
-            "" if label is None else row.text[label],
+            row.text[label],
         )
         for row in read_rows(path, given, unique=unique)
     )

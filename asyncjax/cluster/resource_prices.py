@@ -198,10 +198,6 @@ def prepare(
         high = bounds.high if high is None else high
     least = real("low", low, least=0)
     most = np.asarray(within("high", high, least=0), np.float64)
-    if most.shape not in ((), (n_resources,)):
-        raise ValueError(
-            f"high must be one number or one for each of the {n_resources} resources, got {high}"
-        )
     dtype = np.dtype(jnp.result_type(float))
     exchange = 2 * jobs.gradient / (np.stack([jobs.link_across, jobs.link_inside]) * jobs.batch)
     crews = zip(*(crew_with(jobs, parts, factor) for factor in factors), strict=True)

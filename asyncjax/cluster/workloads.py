@@ -44,14 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asyncjax.checks import whole
-from asyncjax.cluster.jobs import (
-    MOST_JOBS,
-    MOST_SLOTS,
-    Jobs,
-    Machines,
-    checked_jobs,
-    nominal_times,
-)
+from asyncjax.cluster.jobs import MOST_JOBS, MOST_SLOTS, Jobs, Machines, checked_jobs, nominal_times
 
 __all__ = ["Workload", "balanced", "fixed_workers", "local", "ranges", "tiny", "unit"]
 

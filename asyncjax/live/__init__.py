@@ -19,8 +19,7 @@ saved, plotted, replayed with `simulation.replay`, or asked what another rule wo
 from asyncjax.live.engines import Engine, devices, executors, processes, threads
 from asyncjax.live.measured import Timing, service_of, timing, to_csv
 from asyncjax.live.ray_engine import ray
-from asyncjax.live.rerun import rerun
-from asyncjax.live.training import WorkerError, train
+from asyncjax.live.training import WorkerError, rerun, train
 from asyncjax.live.worker_pool import SetUpError, WorkerEvents, virtual
 
 __all__ = [

@@ -11,14 +11,11 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import (
-    FIRST_COMPLETED,
     Executor,
-    Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
-    wait,
 )
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -227,39 +224,3 @@ def executors(
         'executors'
     """
     return Engine("executors", n_workers, open, lost, restarts=restarts)
-
-
-def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> Iterator[Any]:
-    """Yields `(piece, work(piece))` as the pieces are done, each by one worker.
-
-    `work` must be importable at the workers, and pure: it runs again where a worker is lost.
-
-    Example:
-        >>> from asyncjax import live
-        >>> with live.threads(2) as workers:
-        ...     sorted(spread(workers, abs, [-3, 2, -1]))
-        [(-3, 3), (-1, 1), (2, 2)]
-    """
-    todo, restarts = list(pieces)[::-1], [engine.restarts] * engine.n_workers
-    running: dict[Future[Any], tuple[int, Any]] = {}
-    idle = list(range(engine.n_workers))[::-1]
-    while todo or running:
-        while todo and idle:
-            worker, piece = idle.pop(), todo.pop()
-            running[engine.executor(worker).submit(work, piece)] = worker, piece
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            worker, piece = running.pop(future)
-            idle.append(worker)
-            error = future.exception()
-            if error is None:
-                yield piece, future.result()
-            elif not isinstance(error, engine.lost):
-                raise error
-            elif not restarts[worker]:
-                raise RuntimeError(
-                    f"worker {worker} of {engine.name} was lost {engine.restarts + 1} times"
-                ) from error
-            else:
-                restarts[worker] -= 1
-                engine.drop(worker)
-                todo.append(piece)

@@ -28,7 +28,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from asyncjax.checks import extra, real, whole
-from asyncjax.live.engines import RESTARTS, Engine, processes, restoring, settle
+from asyncjax.live.engines import RESTARTS, Engine, restoring, settle
 
 _STORE = 2**30  # bytes of the object store of a Ray of our own, taken as they are needed
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
@@ -270,14 +270,6 @@ def shortage(
     free = (available.get(name, 0.0) + placed * each[name]) / unit
     are = "is" if free == 1 else "are"
     return f"{free:g} of {total.get(name, 0.0) / unit:g} {_NAMES.get(name, name)} {are} free"
-
-
-def engine_of(name: str, workers: int, address: str = "") -> Engine:
-    """The engine "processes" or "ray"; without an address a Ray of this machine."""
-    if name == "ray":
-        return ray(workers, address=address or None)
-    flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
-    return processes(workers, environment=lambda _: {"XLA_FLAGS": flags})
 
 
 def ray(

@@ -50,13 +50,7 @@ Example:
 
 from asyncjax.orders.dense_signs import dense_layers, dense_signs
 from asyncjax.orders.grab import grab, recursive
-from asyncjax.orders.kernels import (
-    PrefixNorms,
-    balance_signs,
-    pair_signs,
-    prefix_norms,
-    reorder,
-)
+from asyncjax.orders.kernels import PrefixNorms, balance_signs, pair_signs, prefix_norms, reorder
 from asyncjax.orders.order import Order
 from asyncjax.orders.pair_order import (
     coordinated,

@@ -381,11 +381,7 @@ def _stays_a_row(leaf: _Leaf, along: Any, shape: tuple[int, ...]) -> bool:
 
 
 def decided(
-    uses: Uses,
-    rows: Sequence[Rows],
-    params: PyTree,
-    running_sum: PyTree,
-    block: int = PAIRS,
+    uses: Uses, rows: Sequence[Rows], params: PyTree, running_sum: PyTree, block: int = PAIRS
 ) -> tuple[jax.Array, PyTree, PyTree]:
     """Signs int8[2K], mean gradient, running sum of a batch, `block` pairs at a time."""
     leaves, tree = jax.tree.flatten(running_sum)

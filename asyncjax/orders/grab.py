@@ -25,10 +25,8 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import whole
-from asyncjax.orders.gradient_order import gradient_order
 from asyncjax.orders.kernels import add_signed, as_signs, reorder
-from asyncjax.orders.order import Order
-from asyncjax.orders.shards import LARGEST, random_order
+from asyncjax.orders.order import LARGEST, Order, gradient_order, random_order
 
 
 class GrabState(NamedTuple):
@@ -91,14 +89,10 @@ def _observe(state: GrabState, positions: jax.Array, gradients: jax.Array) -> Gr
 
 @jax.jit
 def _end_epoch(state: GrabState) -> GrabState:
-    return GrabState(
+    n_seen = jnp.sum(state.signs != 0, dtype=jnp.int32)
+    return jax.tree.map(jnp.zeros_like, state)._replace(
         order=reorder(state.order, state.signs),
-        signs=jnp.zeros_like(state.signs),
-        running_sum=jnp.zeros_like(state.running_sum),
-        mean_gradient=mean_seen(
-            state.gradient_sum, jnp.sum(state.signs != 0, dtype=jnp.int32), state.mean_gradient
-        ),
-        gradient_sum=jnp.zeros_like(state.gradient_sum),
+        mean_gradient=mean_seen(state.gradient_sum, n_seen, state.mean_gradient),
     )
 
 
@@ -221,10 +215,8 @@ def _end_tree(state: RecursiveState, depth: int) -> RecursiveState:
     part = jnp.where(is_seen, lists + (lists >= half), half)
     inside = jnp.where(is_seen & (lists % 2 == 1), -step, step)
     n_seen = jnp.sum(is_seen, dtype=jnp.int32)
-    return RecursiveState(
+    return jax.tree.map(jnp.zeros_like, state)._replace(
         order=state.order[jnp.lexsort((inside, part))],
         lists=jnp.full_like(lists, -1),
-        running_sums=jnp.zeros_like(state.running_sums),
         mean_gradient=mean_seen(state.gradient_sum, n_seen, state.mean_gradient),
-        gradient_sum=jnp.zeros_like(state.gradient_sum),
     )

@@ -46,7 +46,6 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import real, whole
-from asyncjax.orders.gradient_order import gradient_order
 from asyncjax.orders.kernels import (
     add_signed,
     as_signs,
@@ -54,8 +53,16 @@ from asyncjax.orders.kernels import (
     inner_product,
     reorder_shard,
 )
-from asyncjax.orders.order import ArrivalOrder, Order
-from asyncjax.orders.shards import LARGEST, check_shards, random_order, random_orders, visits
+from asyncjax.orders.order import (
+    LARGEST,
+    ArrivalOrder,
+    Order,
+    check_shards,
+    gradient_order,
+    random_order,
+    random_orders,
+    visits,
+)
 
 
 class PairState(NamedTuple):

@@ -35,10 +35,15 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax.checks import whole, within
 from asyncjax.orders.dense_signs import check_shapes, decided, dense_form, loss_count, widened
-from asyncjax.orders.gradient_order import gradient_order, read_positions
 from asyncjax.orders.kernels import as_pairs, as_signs, check_signs, copied, reorder_shard
-from asyncjax.orders.order import Order
-from asyncjax.orders.shards import LARGEST, random_order, random_orders
+from asyncjax.orders.order import (
+    LARGEST,
+    Order,
+    gradient_order,
+    random_order,
+    random_orders,
+    read_positions,
+)
 
 PyTree = Any
 _HIGHEST = jax.lax.Precision.HIGHEST

@@ -28,8 +28,7 @@ from jax.core import Tracer
 
 from asyncjax.checks import one_key, whole, within
 from asyncjax.orders.kernels import copied
-from asyncjax.orders.order import Order
-from asyncjax.orders.shards import LARGEST, check_shards, random_order, random_orders, spread
+from asyncjax.orders.order import LARGEST, Order, check_shards, random_order, random_orders, spread
 
 Draw = Callable[[jax.Array], jax.Array]
 Arrange = Callable[[jax.Array, jax.Array], jax.Array]

@@ -6,8 +6,8 @@
 | `from_loss`, `from_gradient` | a problem of one's own |
 | `quadratic`, `least_squares`, `logistic` | convex ones, with known constants |
 | `classification`, `regression`, `language_model` | networks on data |
-| `MLP`, `SmallCNN`, `LeNet`, `ForecastMLP`, `WordLSTM`, `TinyGPT` | networks (flax linen) |
-| `smoothness`, `block_smoothness`, `local_smoothness` | Lipschitz constants of gradients |
+| `MLP`, `LeNet`, `ForecastMLP`, `WordLSTM`, `TinyGPT` | networks (flax linen) |
+| `smoothness`, `block_smoothness` | Lipschitz constants of gradients |
 | `Smoothness`, `BlockSmoothness` | what these give |
 | `local_steps`, `balanced_steps` | jobs of several steps; how many by speed |
 | `adversarial` | workers that lie |
@@ -35,19 +35,13 @@ from asyncjax.problems.losses import (
     language_model,
     least_squares,
     logistic,
+    quadratic,
     regression,
 )
-from asyncjax.problems.networks import MLP, ForecastMLP, LeNet, SmallCNN, TinyGPT, WordLSTM
+from asyncjax.problems.networks import MLP, ForecastMLP, LeNet, TinyGPT, WordLSTM
 from asyncjax.problems.problem import Problem, from_gradient
 from asyncjax.problems.pseudo_gradients import adversarial, balanced_steps, local_steps
-from asyncjax.problems.quadratic import quadratic
-from asyncjax.problems.smoothness import (
-    BlockSmoothness,
-    Smoothness,
-    block_smoothness,
-    local_smoothness,
-    smoothness,
-)
+from asyncjax.problems.smoothness import BlockSmoothness, Smoothness, block_smoothness, smoothness
 
 __all__ = [
     "MLP",
@@ -57,7 +51,6 @@ __all__ = [
     "LeNet",
     "Problem",
     "Shards",
-    "SmallCNN",
     "Smoothness",
     "TinyGPT",
     "WordLSTM",
@@ -75,7 +68,6 @@ __all__ = [
     "iid",
     "language_model",
     "least_squares",
-    "local_smoothness",
     "local_steps",
     "logistic",
     "quadratic",

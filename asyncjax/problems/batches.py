@@ -267,18 +267,15 @@ def iid(n_rows: int, n_workers: int, *, key: jax.Array) -> Shards:
     return _padded(np.array_split(rows, n_workers))
 
 
-def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = None) -> Shards:
+def by_label(labels: Any, n_workers: int) -> Shards:
     """Returns shards of data sorted by label: the hardest split for a biased order.
 
-    Without `classes_per_worker` the rows are sorted by label (ties keep their order) and cut into
-    consecutive runs as by `contiguous`. With `classes_per_worker = c` and C distinct labels,
-    worker i holds the c labels numbered (i c + 0..c-1) mod C in ascending order of label, and the
-    rows of a label are cut into consecutive runs, one for each worker that holds it.
+    The rows are sorted by label (ties keep their order) and cut into consecutive runs as by
+    `contiguous`.
 
     Args:
         labels: [rows], numbers (no NaN) or texts.
         n_workers: At least 1, at most the number of rows.
-        classes_per_worker: C, or None.
 
     Returns:
         The shards: a partition of the rows.
@@ -287,35 +284,10 @@ def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = No
         >>> from asyncjax import problems
         >>> problems.by_label([1, 0, 1, 0], 2).rows.tolist()
         [[1, 3], [0, 2]]
-        >>> problems.by_label([1, 0, 1, 0], 2, classes_per_worker=2).rows.tolist()
-        [[1, 0], [3, 2]]
     """
     labels = _label_array(labels)
     n_workers = _worker_count(labels.size, n_workers)
-    if classes_per_worker is None:
-        return _padded(np.array_split(np.argsort(labels, kind="stable"), n_workers))
-    classes = np.unique(labels)
-    held = checks.whole("classes_per_worker", classes_per_worker, most=classes.size)
-    if held * n_workers < classes.size:
-        raise ValueError(
-            f"n_workers times classes_per_worker must be at least the {classes.size} distinct "
-            f"labels, or some rows belong to nobody, got {n_workers} times {held}"
-        )
-    parts: list[list[np.ndarray]] = [[] for _ in range(n_workers)]
-    numbers = np.arange(n_workers * held).reshape(n_workers, held) % classes.size
-    for number, label in enumerate(classes):
-        holders = np.flatnonzero((numbers == number).any(axis=1))
-        runs = np.array_split(np.flatnonzero(labels == label), holders.size)
-        for holder, run in zip(holders, runs, strict=True):
-            parts[holder].append(run)
-    shards = [np.concatenate(part) for part in parts]
-    empty = [worker for worker, shard in enumerate(shards) if shard.size == 0]
-    if empty:
-        raise ValueError(
-            f"n_workers must leave every worker a row, got {n_workers}, where worker {empty[0]} "
-            "shares too few rows of its labels with others"
-        )
-    return _padded(shards)
+    return _padded(np.array_split(np.argsort(labels, kind="stable"), n_workers))
 
 
 def dirichlet(

@@ -64,44 +64,6 @@ class MLP(nn.Module):
         return nn.Dense(self.classes)(values)
 
 
-class SmallCNN(nn.Module):
-    """A small convolutional network: 3 x 3 convolutions, each followed by 2 x 2 mean pooling.
-
-    Attributes:
-        channels: Channels of each convolution; every one halves the image (an odd last row or
-            column is left out by the pooling).
-        classes: Outputs a row.
-        activation: The nonlinearity.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from asyncjax import problems
-        >>> model = problems.SmallCNN(channels=(4, 8), classes=10)
-        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 8, 8, 1)))
-        >>> model.apply(variables, jnp.zeros((5, 8, 8, 1))).shape
-        (5, 10)
-    """
-
-    channels: tuple[int, ...] = (8, 16)
-    classes: int = 10
-    activation: Activation = nn.relu
-
-    @nn.compact
-    def __call__(self, features: jax.Array) -> jax.Array:
-        """Returns the scores float[rows, classes] of images float[rows, H, W, C]."""
-        least = 2 ** len(self.channels)
-        if features.ndim != 4 or min(features.shape[1:3]) < least:
-            raise ValueError(
-                f"features must be images [rows, H, W, C] with H and W at least {least} for "
-                f"{len(self.channels)} convolutions, got shape {features.shape}"
-            )
-        values = features
-        for width in self.channels:
-            values = self.activation(nn.Dense(width)(_neighbourhoods(_framed(values, 1), 3)))
-            values = _blocks(values).mean(axis=(2, 4))
-        return nn.Dense(self.classes)(values.reshape(values.shape[0], -1))
-
-
 class LeNet(nn.Module):
     """LeNet-5: two 5 x 5 convolutions with 6 and 16 channels, then layers of 120 and 84.
 
@@ -137,7 +99,8 @@ class LeNet(nn.Module):
     @nn.compact
     def __call__(self, features: jax.Array) -> jax.Array:
         """Returns the scores float[rows, classes] of images float[rows, H, W, C]."""
-        values = _framed(features, (32 - features.shape[1]) // 2)
+        frame = ((32 - features.shape[1]) // 2,) * 2
+        values = jnp.pad(features, ((0, 0), frame, frame, (0, 0)))
         for width in (6, 16):
             values = self.activation(nn.Dense(width)(_neighbourhoods(values, 5)))
             values = _blocks(values).max(axis=(2, 4))
@@ -173,11 +136,6 @@ class ForecastMLP(nn.Module):
         for width in self.widths:
             values = self.activation(nn.Dense(width)(values))
         return nn.Dense(1)(values)[:, 0]
-
-
-def _framed(images: jax.Array, width: int) -> jax.Array:
-    """Returns the images within a frame of zeros."""
-    return jnp.pad(images, ((0, 0), (width, width), (width, width), (0, 0)))
 
 
 def _neighbourhoods(images: jax.Array, size: int) -> jax.Array:
@@ -277,10 +235,6 @@ class TinyGPT(nn.Module):
         """Refuses sizes that are none (a depth of -1 would be one of 0) or do not fit."""
         for name in ("vocabulary", "width", "depth", "heads", "length"):
             whole(name, getattr(self, name), 0 if name == "depth" else 1)
-        if self.width % self.heads:
-            raise ValueError(
-                f"heads must divide width, got {self.heads} heads and width {self.width}"
-            )
         super().__post_init__()
 
     @nn.compact

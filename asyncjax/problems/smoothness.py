@@ -20,16 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import one_key, whole
+from asyncjax.checks import whole
 from asyncjax.problems.batches import Shards
 from asyncjax.problems.finite_sum import BatchGradient, Samples, row_weights
-from asyncjax.problems.problem import Problem, PyTree, check_model
-from asyncjax.problems.quadratic import QuadraticGradient
+from asyncjax.problems.losses import QuadraticGradient
+from asyncjax.problems.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,60 +182,6 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
     return BlockSmoothness(block, across, objective)
 
 
-def local_smoothness(
-    problem: Problem, params: PyTree = None, *, key: jax.Array, n_iterations: int = 50
-) -> float:
-    r"""Returns the largest absolute eigenvalue of the objective's Hessian at one model.
-
-    .. math:: v_{t+1} = \frac{H v_t}{\|H v_t\|}, \qquad \lambda \approx \|H v_T\|
-
-    A local estimate from below, not a bound: power iteration may not have converged, and elsewhere
-    the Hessian may be larger. It is what can be had for a network. The Hessian is never formed,
-    and only products with it are computed.
-
-    Args:
-        problem: Any problem with an objective. An l1 term has no curvature and counts nothing.
-        params: The model, a pytree like `problem.params`; None: `problem.params`.
-        key: A typed key, for the direction that the iteration starts from.
-        n_iterations: T, products after the first, at least 1.
-
-    Returns:
-        The estimate; NaN where the Hessian is.
-
-    Example:
-        >>> import jax
-        >>> from asyncjax import problems
-        >>> problem = problems.quadratic([[1.0, -4.0, 2.0]], [[0.0, 0.0, 0.0]])
-        >>> round(problems.local_smoothness(problem, key=jax.random.key(0)), 4)
-        4.0
-    """
-    one_key("key", key)
-    n_iterations = whole("n_iterations", n_iterations)
-    params = problem.params if params is None else params
-    check_model(params, problem.params)
-    params = jax.tree.map(jnp.asarray, params)
-    return float(_power_iteration(problem.objective, params, key, n_iterations))
-
-
-@jax.jit
-def _power_iteration(objective: Any, params: PyTree, key: jax.Array, n: Any) -> jax.Array:
-    """Returns ||H v|| after n further products with the Hessian."""
-    point, restore = ravel_pytree(params)
-
-    def gradient(vector: jax.Array) -> jax.Array:
-        return jax.grad(lambda x: objective(restore(x)))(vector)
-
-    def unit(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        norm = jnp.linalg.norm(vector)
-        return vector / jnp.where(norm == 0.0, 1.0, norm), norm
-
-    def step(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        return unit(jax.jvp(gradient, (point,), (carry[0],))[1])
-
-    start = unit(jax.random.normal(key, point.shape, point.dtype))
-    return jax.lax.fori_loop(0, n + 1, step, start)[1]
-
-
 def _linear_parts(problem: Problem) -> tuple[Samples, tuple[float, float], tuple[float, float]]:
     """Returns the rows of a finite sum of linear scores, and how curved loss and penalty are."""
     data, rule = problem.data, problem.gradient_of
@@ -252,8 +195,7 @@ def _linear_parts(problem: Problem) -> tuple[Samples, tuple[float, float], tuple
     raise TypeError(
         "problem must be made by logistic, least_squares or quadratic, or have a loss of linear "
         f"scores that states its curvature, got one of {type(what).__name__}, whose smoothness is "
-        "not known; local_smoothness(problem, key=...) estimates it at one model (and for "
-        "local_steps, ask for the smoothness of the problem inside)"
+        "not known (for local_steps, ask for the smoothness of the problem inside)"
     )
 
 

@@ -17,7 +17,7 @@ both at once, with samples as long as the policy makes them.
 | `Learner` | what a step makes of its batch: optimizer, correction, advantage |
 | `advantages`, `corrections` | what a step makes of rewards, and of old samples |
 | `contextual_bandit` | the smallest task, all of it known |
-| `token_task`, `copying`, `sorting`, `modular_sums` | answers of a small transformer |
+| `token_task`, `copying` | answers of a small transformer |
 | `RolloutProblem`, `Draft` | what a policy is trained on, and a sample on its way |
 | `check_control_plane`, `control_plane` | is a staleness manager of your own right? (no JAX) |
 
@@ -30,18 +30,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asyncjax.rollouts import admission, advantages, control_plane, corrections
     from asyncjax.rollouts.control_plane import check_control_plane
-    from asyncjax.rollouts.engine import Engine, trace
+    from asyncjax.rollouts.engine import Engine, RolloutSummary, RolloutTrace, summarize, trace
     from asyncjax.rollouts.learner import Learner
     from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
     from asyncjax.rollouts.rollout_runs import RolloutRecords, replay, train
-    from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
-    from asyncjax.rollouts.tasks import (
-        contextual_bandit,
-        copying,
-        modular_sums,
-        sorting,
-        token_task,
-    )
+    from asyncjax.rollouts.tasks import contextual_bandit, copying, token_task
 
 __all__ = [
     "Draft",
@@ -58,9 +51,7 @@ __all__ = [
     "control_plane",
     "copying",
     "corrections",
-    "modular_sums",
     "replay",
-    "sorting",
     "summarize",
     "token_task",
     "trace",
@@ -69,12 +60,11 @@ __all__ = [
 
 _FILES = {
     "control_plane": ("check_control_plane",),
-    "engine": ("Engine", "trace"),
+    "engine": ("Engine", "RolloutSummary", "RolloutTrace", "summarize", "trace"),
     "learner": ("Learner",),
     "rollout_problem": ("Draft", "RolloutProblem"),
     "rollout_runs": ("RolloutRecords", "replay", "train"),
-    "rollout_trace": ("RolloutSummary", "RolloutTrace", "summarize"),
-    "tasks": ("contextual_bandit", "copying", "modular_sums", "sorting", "token_task"),
+    "tasks": ("contextual_bandit", "copying", "token_task"),
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names}
 

@@ -24,9 +24,8 @@ from asyncjax import results
 from asyncjax.checks import file_path
 from asyncjax.results import report
 from asyncjax.rollouts import admission
-from asyncjax.rollouts.engine import Engine, trace
-from asyncjax.rollouts.rollout_trace import RolloutSummary, RolloutTrace, summarize
-from asyncjax.terminal import answered, options, plain, retyped
+from asyncjax.rollouts.engine import Engine, RolloutSummary, RolloutTrace, summarize, trace
+from asyncjax.terminal import answered, in_options, options, plain, retyped
 from asyncjax.traces import StalledError
 
 Outcome = tuple[RolloutTrace, RolloutSummary] | str  # of a rule, or why it cannot go on
@@ -210,8 +209,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
     """Runs the command, called as `program`, with what stands behind it; its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    run = partial(_run, given, program)
-    return answered("rollouts", _parser(program), given, run, _in_options)
+    run, parser = partial(_run, given, program), _parser(program)
+    return answered("rollouts", parser, given, run, in_options(parser, _OPTIONS))
 
 
 def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
@@ -240,18 +239,6 @@ def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> in
         report.write(settings.report, report.render(title, missing, sections, verdict=words))
         print(plain(f"\nreport: {settings.report}", lines=True))
     return 1 if any(isinstance(outcomes[name], str) for name in asked) else 0
-
-
-def _in_options(sentence: str) -> str:
-    """A sentence that begins with an argument of Python, for who gives options.
-
-    Example:
-        >>> _in_options("generator_slots must be an integer of at least 1, got 0")
-        '--slots must be an integer of at least 1, got 0'
-    """
-    name, space, rest = sentence.partition(" ")
-    option = "--" + _OPTIONS.get(name, name).replace("_", "-")
-    return option + space + rest if option in _parser(PROGRAM).format_help().split() else sentence
 
 
 def _figures(name: str, outcomes: dict[str, Outcome]) -> tuple[str, list[report.Illustration]]:

@@ -13,17 +13,16 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import fields
 from typing import Any
 
 from asyncjax.checks import file_path
 from asyncjax.rollouts.control_plane import World, check_control_plane
-from asyncjax.terminal import answered, options, plain
+from asyncjax.terminal import answered, in_options, options, plain
 
 PROGRAM = "asyncjax check-control"
 _PLAIN = ("batch", "slots", "max_staleness", "examples", "seed", "folder")
-_WORLD = ("group", "engines", "training_time", "sync_time", "steps", "endless", "patience")
-_WORLD = (*_WORLD, "throughput", "least_capacity")
+_WORLD = [field.name for field in fields(World) if field.name != "lengths"]
 
 
 def read(path: str) -> Callable[[], Any]:
@@ -74,8 +73,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
     """Runs the command, called as `program`, with what stands behind it; its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return answered("check-control", _parser(program), given, _run, partial(_in_options, program))
+    parser = _parser(program)
+    return answered("check-control", parser, arguments, _run, in_options(parser))
 
 
 def _run(settings: argparse.Namespace) -> int:
@@ -92,15 +91,3 @@ def _run(settings: argparse.Namespace) -> int:
     )
     print(plain(str(report), lines=True))
     return 0 if report.right else 1
-
-
-def _in_options(program: str, sentence: str) -> str:
-    """A sentence that begins with an argument of Python, for who gives options.
-
-    Example:
-        >>> _in_options(PROGRAM, "max_staleness must be at least 0 and finite, got -1.0")
-        '--max-staleness must be at least 0 and finite, got -1.0'
-    """
-    name, space, rest = sentence.partition(" ")
-    option = "--" + name.replace("_", "-")
-    return option + space + rest if option in _parser(program).format_help().split() else sentence

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from asyncjax.checks import whole, within
 from asyncjax.problems import arrays
-from asyncjax.problems.problem import PyTree, check_model
+from asyncjax.problems.problem import Problem, PyTree, check_model
 
 _STATIC = {"static": True}
 
@@ -151,22 +151,8 @@ class RolloutProblem:
         within("length", length, least=0, most=self.max_length, integer=True)
         return self.reward_of(self.data, prompt, self._tokens(tokens), length)
 
-    @property
-    def objective(self) -> Callable[[PyTree], jax.Array] | None:
-        """The function `params -> scalar` that is minimised, or None.
-
-        It is a pytree, so a compiled function may take it as an argument.
-        """
-        if self.objective_of is None:
-            return None
-        leaves, tree = jax.tree.flatten(self.params)
-        of = self.objective_of, tree, tuple(jnp.shape(leaf) for leaf in leaves)
-        return jax.tree_util.Partial(Bound(_objective, of), self.data)
-
-    def metrics(self, params: PyTree) -> dict[str, jax.Array]:
-        """Returns the further scalars of a policy by name; empty where the problem has none."""
-        check_model(params, self.params)
-        return {name: metric(self.data, params) for name, metric in self.metrics_of}
+    objective = Problem.objective
+    metrics = Problem.metrics
 
     def _tokens(self, tokens: Any) -> jax.Array:
         """Returns the tokens of one sample; refuses another shape."""
@@ -176,14 +162,6 @@ class RolloutProblem:
                 f"tokens must have shape ({self.max_length},), one sample's, got {tokens.shape}"
             )
         return tokens
-
-
-def _objective(of: tuple[Any, Any, Any], data: PyTree, params: PyTree) -> jax.Array:
-    """The objective of a policy that is first looked at: `of` is what is asked, and its form."""
-    objective_of, tree, shapes = of
-    leaves = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    check_model(params, jax.tree.unflatten(tree, leaves))
-    return objective_of(data, params)
 
 
 def wide_type(params: PyTree) -> Any:

@@ -31,10 +31,9 @@ from asyncjax.checks import one_key, whole
 from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Array, Run, Source
 from asyncjax.rollouts.admission import Rule
-from asyncjax.rollouts.engine import Engine, GenerationLoop
+from asyncjax.rollouts.engine import Engine, Fate, GenerationLoop, RolloutTrace
 from asyncjax.rollouts.learner import Lanes, Learner, Step, StepFigures, draw, improve, learner_of
 from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
-from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 from asyncjax.simulation.arguments import Execution, execution_of
 from asyncjax.simulation.engine import Metrics, first_state, judge
 from asyncjax.simulation.loop import Loop, Progress, run

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from asyncjax.checks import real, whole
 from asyncjax.problems import arrays
@@ -44,7 +43,6 @@ class BanditData(NamedTuple):
 
     rewards: jax.Array  # float[C, A], r_ca, the mean reward of an action
     chances: jax.Array  # float[C], p_c, of a context; their sum is 1
-    features: jax.Array | None  # float[C, d], phi_c; None: the policy is a table
 
 
 class Context(NamedTuple):
@@ -63,17 +61,16 @@ def _context(noise: float, data: BanditData, key: jax.Array) -> Context:
     return Context(context, luck)
 
 
-def _log_policy(data: BanditData, params: jax.Array, context: Any = slice(None)) -> jax.Array:
+def _log_policy(params: jax.Array, context: Any = slice(None)) -> jax.Array:
     """Log pi(a | c), float[A] of one context, or float[C, A] of all."""
-    scores = params[context] if data.features is None else data.features[context] @ params
-    return jax.nn.log_softmax(scores)
+    return jax.nn.log_softmax(params[context])
 
 
 def _draw_action(
     data: BanditData, params: Any, prompt: Context, draft: Draft, begin: Any, end: Any, key: Any
 ) -> Draft:
     """Draws the action, if begin <= 0 < end."""
-    log_probs = _log_policy(data, params, prompt.context)
+    log_probs = _log_policy(params, prompt.context)
     action = jax.random.categorical(jax.random.fold_in(key, 0), log_probs)
     drawn = (jnp.asarray(begin) <= 0) & (jnp.asarray(end) > 0) & ~draft.ended
     draft = placed(draft, 0, action, log_probs[action], drawn)
@@ -84,7 +81,7 @@ def _log_prob_of_action(
     data: BanditData, params: jax.Array, prompt: Context, tokens: jax.Array, length: Any
 ) -> jax.Array:
     """Log pi(action | context), float[1]; 0 of a sample without tokens."""
-    log_probs = _log_policy(data, params, prompt.context)
+    log_probs = _log_policy(params, prompt.context)
     return jnp.where(jnp.arange(1) < length, log_probs[tokens], 0)
 
 
@@ -97,7 +94,7 @@ def _reward_of_action(data: BanditData, prompt: Context, tokens: Any, length: An
 
 def _minus_expected_reward(data: BanditData, params: jax.Array) -> jax.Array:
     """Summed over contexts and actions."""
-    chosen = jnp.exp(_log_policy(data, params))
+    chosen = jnp.exp(_log_policy(params))
     return -jnp.sum(data.chances[:, None] * chosen * data.rewards)
 
 
@@ -108,31 +105,21 @@ def _regret(data: BanditData, params: jax.Array) -> jax.Array:
 
 
 @explicit
-def contextual_bandit(
-    rewards: Any,
-    *,
-    features: Any = None,
-    chances: Any = None,
-    noise: float = 0.0,
-    start: Any = None,
-) -> RolloutProblem:
-    r"""Returns a contextual bandit with a softmax policy, a table or linear in features.
+def contextual_bandit(rewards: Any, *, noise: float = 0.0, start: Any = None) -> RolloutProblem:
+    r"""Returns a contextual bandit of C equally likely contexts, with a softmax policy.
 
-    .. math:: f(x) = -\sum_c p_c \sum_a \pi_x(a | c) \, r_{ca}, \qquad
-              \pi_x(\cdot | c) = \mathrm{softmax}(x_c) \text{ or } \mathrm{softmax}(\phi_c^\top x)
+    .. math:: f(x) = -\frac1C \sum_{c,a} \pi_x(a | c) \, r_{ca}, \qquad
+              \pi_x(\cdot | c) = \mathrm{softmax}(x_c)
 
     Args:
         rewards: float[C, A], r_ca, the mean reward of each action in each context.
-        features: float[C, d], phi_c, and then the policy is float[d, A]; None: a table float[C, A].
-        chances: float[C], how often each context comes, of any scale; None: all equally often.
         noise: Standard deviation of what is added to each action's reward, drawn with the prompt:
             samples of one prompt share it.
-        start: The initial policy, scores; None: zeros, so all actions are equally likely.
+        start: The initial policy, scores float[C, A]; None: zeros, all actions equally likely.
 
     Returns:
         The problem, with T = 1, the exact objective, and the metric `regret`: how much expected
-        reward the policy lacks. A softmax reaches 0 only in the limit; one linear in features
-        perhaps not even then.
+        reward the policy lacks. A softmax reaches 0 only in the limit.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -144,36 +131,11 @@ def contextual_bandit(
         -2.0
     """
     rewards = arrays.matrix("rewards", rewards, "[contexts, actions]")
-    n_contexts, n_actions = rewards.shape
-    if features is not None:
-        features = arrays.matrix("features", features, "[contexts, features]")
-        if features.shape[0] != n_contexts:
-            raise ValueError(
-                f"features must have a row for each of the {n_contexts} contexts of rewards, "
-                f"got shape {features.shape}"
-            )
-    rows = n_contexts if features is None else features.shape[1]
-    noise = real("noise", noise, least=0)
-    start = arrays.starting_point(start, (rows, n_actions), 0.0, rewards.dtype)
-    data = BanditData(rewards, _shares(chances, n_contexts, rewards.dtype), features)
+    noise, shares = real("noise", noise, least=0), 1 / rewards.shape[0]
+    start = arrays.starting_point(start, rewards.shape, 0.0, rewards.dtype)
+    data = BanditData(rewards, jnp.full(rewards.shape[0], shares, rewards.dtype))
     sample = Bound(_context, noise), _draw_action, _log_prob_of_action, _reward_of_action
     return RolloutProblem(start, data, *sample, _minus_expected_reward, (("regret", _regret),))
-
-
-def _shares(chances: Any, n_contexts: int, dtype: Any) -> jax.Array:
-    """How often each context comes, of sum 1."""
-    if chances is None:
-        return jnp.full(n_contexts, 1 / n_contexts, dtype)
-    chances = arrays.floating("chances", chances).astype(dtype)
-    if chances.shape != (n_contexts,):
-        raise ValueError(
-            f"chances must have shape ({n_contexts},), one for each context, got {chances.shape}"
-        )
-    if not arrays.is_traced(chances) and (np.min(chances) < 0 or np.sum(chances) <= 0):
-        raise ValueError(
-            f"chances must not be negative, and one must be positive, got {np.asarray(chances)}"
-        )
-    return chances / jnp.sum(chances)
 
 
 def copying() -> Task:
@@ -189,49 +151,8 @@ def copying() -> Task:
     return _copied
 
 
-def sorting() -> Task:
-    """Returns the task to write the symbols of the prompt in order, the smallest first.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import rollouts
-        >>> answer, length = rollouts.sorting()(jnp.array([2, 0, 1]), jnp.int32(3), 4)
-        >>> answer.tolist(), int(length)
-        ([0, 1, 2], 3)
-    """
-    return _sorted
-
-
-def modular_sums(*, running: bool = True) -> Task:
-    """Returns the task to add the symbols of the prompt, modulo how many different ones there are.
-
-    Args:
-        running: Whether the sums of the first, the first two, ... symbols are asked; otherwise that
-            of all alone, and then all right answers have one length.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import rollouts
-        >>> answer, length = rollouts.modular_sums()(jnp.array([2, 3, 1]), jnp.int32(3), 4)
-        >>> answer.tolist(), int(length)
-        ([2, 1, 2], 3)
-    """
-    return Bound(_summed, running)
-
-
 def _copied(symbols: jax.Array, count: jax.Array, n_symbols: int) -> Answer:
     return symbols, count
-
-
-def _sorted(symbols: jax.Array, count: jax.Array, n_symbols: int) -> Answer:
-    inside = jnp.arange(symbols.size) < count
-    return jnp.sort(jnp.where(inside, symbols, n_symbols)), count
-
-
-def _summed(running: bool, symbols: jax.Array, count: jax.Array, n_symbols: int) -> Answer:
-    inside = jnp.arange(symbols.size) < count
-    sums = jnp.cumsum(jnp.where(inside, symbols, 0)).astype(symbols.dtype) % n_symbols
-    return (sums, count) if running else (sums[-1:], jnp.ones_like(count))
 
 
 class Prompt(NamedTuple):
@@ -250,10 +171,7 @@ class Cache(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenTask:
-    """What is asked, in which tokens: 0..m-1 symbols, then end, filler, blank, start.
-
-    A filler has its number, read or not, so a policy has the same shapes with it and without.
-    """
+    """What is asked, in which tokens: 0..m-1 symbols, m the end, m + 2 blank, m + 3 the start."""
 
     task: Task
     model: TinyGPT
@@ -261,14 +179,11 @@ class TokenTask:
     shortest: int
     longest: int
     max_length: int
-    filler: bool
-    partial: bool
-    length_cost: float
 
     @property
     def n_written(self) -> int:
-        """How many tokens the policy may write: the symbols, the end, perhaps the filler."""
-        return self.n_symbols + 1 + self.filler
+        """How many tokens the policy may write: the symbols and the end."""
+        return self.n_symbols + 1
 
     def prompt(self, data: Any, key: jax.Array) -> Prompt:
         """Symbols, all equally likely, and a number of them, all equally likely."""
@@ -326,25 +241,20 @@ class TokenTask:
         return jnp.where(jnp.arange(tokens.size) < length, log_probs, 0)
 
     def marks(self, prompt: Prompt, tokens: jax.Array, length: Any) -> tuple[Any, Any, Any]:
-        """Tokens of a sample that are right, those that are no fillers, those of the answer."""
+        """How many tokens of a sample are right, are written, and are asked for."""
         answer, size = self.task(prompt.symbols, prompt.size, self.n_symbols)
         places = jnp.arange(answer.size + 1)
         wanted = jnp.where(places < size, jnp.append(answer, 0), -1)
         wanted = jnp.where(places == size, self.n_symbols, wanted)
-        serious = jnp.arange(tokens.size) < length
-        if self.filler:
-            serious &= tokens != self.n_symbols + 1
-        place = jnp.cumsum(serious) - 1
-        right = serious & (tokens == wanted[jnp.clip(place, 0, answer.size)])
+        place = jnp.arange(tokens.size)
+        right = (place < length) & (tokens == wanted[jnp.minimum(place, answer.size)])
         right &= place <= answer.size
-        return right.sum(), serious.sum(), jnp.int32(size) + 1
+        return right.sum(), jnp.asarray(length), jnp.int32(size) + 1
 
     def reward(self, data: Any, prompt: Prompt, tokens: jax.Array, length: Any) -> jax.Array:
-        """The share of tokens that are right, or whether all are, less the cost of the length."""
+        """The share of tokens that are right."""
         right, written, asked = self.marks(prompt, tokens, length)
-        whole_answer = jnp.maximum(written, asked)
-        reward = right / whole_answer if self.partial else jnp.float32(right == whole_answer)
-        return reward - self.length_cost * jnp.asarray(length) / self.max_length
+        return right / jnp.maximum(written, asked)
 
     def judged(self, prompts: Prompt, params: PyTree) -> Draft:
         """A sample of each of the evaluated prompts [n_judged], always with the same randomness."""
@@ -366,7 +276,7 @@ class TokenTask:
         return jnp.mean((right == written) & (right == asked), dtype=wide_type(params))
 
     def mean_length(self, prompts: Prompt, params: PyTree) -> jax.Array:
-        """The mean length of the evaluated samples, 1..T, fillers and end tokens included."""
+        """The mean length of the evaluated samples, 1..T, end tokens included."""
         return jnp.mean(self.judged(prompts, params).length, dtype=wide_type(params))
 
 
@@ -379,9 +289,6 @@ def token_task(
     shortest: int = 1,
     longest: int = 4,
     max_length: int | None = None,
-    filler: bool = False,
-    partial: bool = True,
-    length_cost: float = 0.0,
     width: int = 32,
     depth: int = 1,
     heads: int = 2,
@@ -389,27 +296,22 @@ def token_task(
 ) -> RolloutProblem:
     r"""Returns a token task: a transformer reads symbols and writes an answer that can be checked.
 
-    .. math:: r = \frac{\#\{k : z_k = a_k\}}{\max(|z|, |a|)} - \lambda \frac{|y|}{T}
+    .. math:: r = \frac{\#\{k : y_k = a_k\}}{\max(|y|, |a|)}
 
-    y is what was written, z the same without fillers, a the right answer, all with their end token;
-    without partial credit the fraction is 1 if z = a, and 0 otherwise. The policy is a `TinyGPT`
+    y is what was written, a the right answer, both with their end token. The policy is a `TinyGPT`
     that starts near the uniform distribution; a trained one stops where the answer does, and then
     long prompts make long samples.
 
     Args:
-        task: What is asked: `copying()`, `sorting()`, `modular_sums()`, or a pure, traceable and
-            hashable function `(symbols, count, n_symbols) -> (answer, length)` of int32[P], of
-            which the first `count` are the prompt; the answer is int32[A], of which the first
-            `length` are asked, each in 0..n_symbols-1.
+        task: What is asked: `copying()`, or a pure, traceable and hashable function
+            `(symbols, count, n_symbols) -> (answer, length)` of int32[P], of which the first
+            `count` are the prompt; the answer is int32[A], of which the first `length` are asked,
+            each in 0..n_symbols-1.
         key: A typed key for the initial policy and for the evaluated prompts.
         n_symbols: m, the different symbols, at least 2.
         shortest: Symbols of the shortest prompt, at least 1.
         longest: P, symbols of the longest; each number between is as likely.
         max_length: T, tokens of the longest sample, at least A + 1; None: 2 A + 2.
-        filler: Whether a further token may be written that the checker leaves out: the policy may
-            think as long as it likes.
-        partial: Whether a part of the answer brings a part of the reward.
-        length_cost: lambda, what a sample of T tokens costs; not negative.
         width: Of the transformer, a multiple of `heads`.
         depth: Its blocks.
         heads: Of its attention.
@@ -417,10 +319,10 @@ def token_task(
             same keys.
 
     Returns:
-        The problem. Its tokens are 0..m-1, m for the end, m + 1 for the filler. Its objective is
-        minus the mean reward of the evaluated samples, an estimate that is the same for the same
-        policy; its metrics are `solved`, the share of them that are right, and `length`, their mean
-        length. None of the three has a useful derivative.
+        The problem. Its tokens are 0..m-1, and m for the end. Its objective is minus the mean
+        reward of the evaluated samples, an estimate that is the same for the same policy; its
+        metrics are `solved`, the share of them that are right, and `length`, their mean length.
+        None of the three has a useful derivative.
 
     Note:
         A sample is drawn in T steps of one token each, with keys and values kept: at a time each
@@ -449,9 +351,8 @@ def token_task(
     max_length = whole("max_length", max_length, answer.size + 1)
     length = longest + 1 + max_length
     model = TinyGPT(n_symbols + 4, width=width, depth=depth, heads=heads, length=length)
-    cost = real("length_cost", length_cost, least=0)
     sizes = n_symbols, shortest, longest, max_length
-    of = TokenTask(task, model, *sizes, filler, partial, cost)
+    of = TokenTask(task, model, *sizes)
     start, judge = jax.random.split(key)
     params, _ = initial(model, start, jnp.zeros((1, length), jnp.int32))
     judged = jax.vmap(lambda each: of.prompt((), each))(jax.random.split(judge, n_judged))

@@ -69,7 +69,15 @@ Example:
 
 from asyncjax.steps.adaptive import (
     adaptive_1_rule,
+    adaptive_1_schedule,
     adaptive_2_rule,
+    adaptive_2_schedule,
+    aggregated,
+    as_schedule,
+    delay_adaptive_sgd,
+    descent,
+    piag,
+    predict_steps,
     scale_by_adaptive_1,
     scale_by_adaptive_2,
     scale_by_window,
@@ -114,14 +122,7 @@ from asyncjax.steps.momentum import (
     heloco,
     ordered_momentum,
 )
-from asyncjax.steps.optimizers import aggregated, delay_adaptive_sgd, descent, piag
 from asyncjax.steps.proximal import box, elastic_net, group, l1, l2, proximal, simplex
-from asyncjax.steps.schedules import (
-    adaptive_1_schedule,
-    adaptive_2_schedule,
-    as_schedule,
-    predict_steps,
-)
 from asyncjax.steps.views import distributed_nesterov, look_ahead, mix_models, remember_update
 from asyncjax.steps.worker_tables import (
     average_workers,

@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from asyncjax.array_checks import number
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import number
 from asyncjax.steps.trees import wide, wide_dtype
 
 _FEW = 16  # rows that are sorted by exchanges

@@ -19,8 +19,7 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import invalid
-from asyncjax.steps.transformation import Transformation, Updated, transformation
+from asyncjax.steps.transformation import Transformation, Updated, check_extra, transformation
 from asyncjax.steps.trees import scalar
 
 _DRAW = 0x626C6F63  # sets the draw of a block apart from other uses of a job's key
@@ -110,7 +109,7 @@ def update_block(
         updates: Any, state: BlockState, *, params: Any = None, block: ArrayLike, **extra: Any
     ) -> Updated:
         count = len(jax.tree.leaves(updates)) if n_blocks is None else n_blocks
-        wrong = state.invalid_extras + invalid("block", block, count or None)
+        wrong = state.invalid_extras + check_extra("block", block, count or None)
         block, labels = scalar("block", block), block_labels(updates, n_blocks)
         alone, inner_state = _only(updates, labels, block), state.block_inner_state
         moved, inner_state = wrapped.update(alone, inner_state, params, block=block, **extra)

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import like
-from asyncjax.steps.arguments import number
+from asyncjax.array_checks import like, number
 from asyncjax.steps.transformation import Transformation, Updated, stateless, transformation
 from asyncjax.steps.trees import in_dtype, map_unmasked, wide
 

@@ -31,8 +31,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import is_traced
-from asyncjax.steps.arguments import number
+from asyncjax.array_checks import is_traced, number
 from asyncjax.steps.transformation import (
     Transformation,
     Updated,

@@ -18,10 +18,9 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import is_traced, like
+from asyncjax.array_checks import is_traced, like, number
 from asyncjax.buffers.rows import empty_rows, one_row, put_rows
 from asyncjax.checks import one_key, whole
-from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
 from asyncjax.steps.trees import leaf_delays
 

@@ -28,11 +28,10 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import like
+from asyncjax.array_checks import like, number
 from asyncjax.buffers.rows import empty_rows
 from asyncjax.checks import flag, whole
 from asyncjax.steps import trees
-from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
 
 _UNKNOWN = -1.0  # in place of a coefficient

@@ -38,10 +38,9 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import is_traced, like
+from asyncjax.array_checks import is_traced, like, number
 from asyncjax.buffers.rows import empty_rows, one_row, put_rows, take_rows
 from asyncjax.checks import whole
-from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
 from asyncjax.steps.trees import cast, in_dtype, late, scalar, scale_tree, wide_dtype
 

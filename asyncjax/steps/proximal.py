@@ -30,9 +30,8 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import is_traced, like
+from asyncjax.array_checks import is_traced, like, number
 from asyncjax.checks import within
-from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, transformation
 from asyncjax.steps.trees import wide
 

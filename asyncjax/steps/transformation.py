@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from asyncjax.steps.arguments import COUNTED, invalid
+from asyncjax.array_checks import integers, is_traced, number, rows_of
 from asyncjax.steps.trees import scale_tree, wide_dtype
 
+COUNTED = ("delay", "worker", "time")
 Transformation = optax.GradientTransformationExtraArgs
 Updated = tuple[optax.Updates, Any]  # what an update returns: the updates and the new state
 
@@ -103,7 +105,7 @@ def transformation(
                 raise ValueError(f"params must be given to the update of {rule}, got None")
             extra["params"] = params
         n = {"worker": n_workers(state)} if n_workers else {}
-        found = [invalid(name, extra[name], n.get(name)) for name in read if name in extra]
+        found = [check_extra(name, extra[name], n.get(name)) for name in read if name in extra]
         updates, new = update(updates, state, **extra)
         if read and getattr(state, "invalid_extras", None) is not None:
             traced = [count for count in found if isinstance(count, jax.Array)]
@@ -207,3 +209,27 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {one.name: one for one in _parameters(function) if one.kind is one.KEYWORD_ONLY}
+
+
+def check_extra(name: str, value: Any, n: int | None = None) -> int | jax.Array:
+    """Refuses a concrete extra that is out of range, and counts how much of a traced one is.
+
+    `n` is the number of workers or blocks, None where there is no bound. What is returned is 0, or
+    int32[] for a traced value.
+    """
+    if name == "time":
+        number(name, value, least=0)
+    elif name == "delay" or n is None:
+        integers(name, value)
+    else:
+        rows_of(name, value, n, padding=np.ndim(value) > 0)
+    if not is_traced(value):
+        return 0
+    extra = jnp.asarray(value)
+    if jnp.issubdtype(extra.dtype, jnp.inexact):
+        wrong = jnp.logical_not((extra >= 0) & (extra < jnp.inf))  # NaN is not either
+    else:
+        wrong = extra < (-1 if name == "worker" and extra.ndim else 0)
+    if n is not None and name != "delay":
+        wrong |= extra >= n
+    return jnp.sum(wrong, dtype=jnp.int32) if extra.ndim else wrong.astype(jnp.int32)

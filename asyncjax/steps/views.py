@@ -20,11 +20,10 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.arguments import like
+from asyncjax.array_checks import like, number
 from asyncjax.buffers.rows import empty_rows
 from asyncjax.checks import whole
 from asyncjax.steps import trees
-from asyncjax.steps.arguments import number
 from asyncjax.steps.delay_functions import DelayWeight
 from asyncjax.steps.transformation import StepSizeState, Transformation, Updated, transformation
 

@@ -27,11 +27,10 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
+from asyncjax.array_checks import like, number
 from asyncjax.buffers import rows as tables
-from asyncjax.buffers.arguments import like
 from asyncjax.checks import whole, within
 from asyncjax.steps import trees
-from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import Transformation, Updated, stateless, transformation
 
 

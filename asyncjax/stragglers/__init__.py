@@ -51,10 +51,10 @@ from asyncjax.stragglers.policies.adaptive import (
     distance_test,
     error_triggered,
     learned_crew,
+    planned_online,
     sign_test,
 )
 from asyncjax.stragglers.policies.coding import cyclic_code, fractional_code, gradient_coding
-from asyncjax.stragglers.policies.online import planned_online
 from asyncjax.stragglers.policies.policy import (
     Choice,
     Observation,

@@ -10,8 +10,10 @@ or not at all; a damaged one counts as missing.
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,9 +23,10 @@ import jax
 import numpy as np
 
 from asyncjax import storage
-from asyncjax.digests import digests, key_of
-from asyncjax.live.engines import Engine, spread
+from asyncjax.live.engines import Engine, processes
+from asyncjax.live.ray_engine import ray
 from asyncjax.study import named, protocol
+from asyncjax.study.digests import digests, key_of
 from asyncjax.study.programs import records_of_cell
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.scene import Measure, Method, Scene
@@ -232,3 +235,47 @@ def _instances(
 def cell_of(scene: str, method: str, role: str, settings: Settings) -> Cell:
     """The cell of some settings."""
     return Cell(scene, method, role, tuple(settings.items()))
+
+
+def engine_of(name: str, workers: int, address: str = "") -> Engine:
+    """The engine "processes" or "ray"; without an address a Ray of this machine."""
+    if name == "ray":
+        return ray(workers, address=address or None)
+    flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
+    return processes(workers, environment=lambda _: {"XLA_FLAGS": flags})
+
+
+def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> Iterator[Any]:
+    """Yields `(piece, work(piece))` as the pieces are done, each by one worker.
+
+    `work` must be importable at the workers, and pure: it runs again where a worker is lost.
+
+    Example:
+        >>> from asyncjax import live
+        >>> with live.threads(2) as workers:
+        ...     sorted(spread(workers, abs, [-3, 2, -1]))
+        [(-3, 3), (-1, 1), (2, 2)]
+    """
+    todo, restarts = list(pieces)[::-1], [engine.restarts] * engine.n_workers
+    running: dict[Future[Any], tuple[int, Any]] = {}
+    idle = list(range(engine.n_workers))[::-1]
+    while todo or running:
+        while todo and idle:
+            worker, piece = idle.pop(), todo.pop()
+            running[engine.executor(worker).submit(work, piece)] = worker, piece
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            worker, piece = running.pop(future)
+            idle.append(worker)
+            error = future.exception()
+            if error is None:
+                yield piece, future.result()
+            elif not isinstance(error, engine.lost):
+                raise error
+            elif not restarts[worker]:
+                raise RuntimeError(
+                    f"worker {worker} of {engine.name} was lost {engine.restarts + 1} times"
+                ) from error
+            else:
+                restarts[worker] -= 1
+                engine.drop(worker)
+                todo.append(piece)

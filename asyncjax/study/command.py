@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import checks
-from asyncjax.live.ray_engine import engine_of
 from asyncjax.results import report
 from asyncjax.study import named, summary
+from asyncjax.study.cells import engine_of
 from asyncjax.study.compare import compare
 from asyncjax.study.methods import DEFAULTS, METHODS, SPACE
 from asyncjax.study.protocol import LIMITS

@@ -2,8 +2,7 @@
 
 `asynchronous` and `synchronous` make a trace of a clock and of rules: to whom jobs go (`dispatch`),
 what becomes of a gradient (`collection_rules`, `gradient_tables`), when a worker may start
-(`lead_at_most`). A rule of one's own is a `Collection` (see `collection`) or a `Dispatch`; every
-rule is listed in `registry`.
+(`lead_at_most`). A rule of one's own is a `Collection` (see `collection`) or a `Dispatch`.
 
 | name | what it is |
 |---|---|

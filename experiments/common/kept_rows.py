@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from asyncjax.digests import key_of
 from asyncjax.study.cells import Cells
+from asyncjax.study.digests import key_of
 
 
 def arrays_once(

@@ -27,15 +27,13 @@ import numpy as np
 import pandas as pd
 
 from asyncjax import results
-from asyncjax.digests import key_of
-from asyncjax.live.engines import spread
-from asyncjax.live.ray_engine import engine_of
 from asyncjax.results import plots
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import paired
 from asyncjax.study import search
-from asyncjax.study.cells import Cells
+from asyncjax.study.cells import Cells, engine_of, spread
+from asyncjax.study.digests import key_of
 from asyncjax.study.methods import DEFAULTS, METHODS, REFERENCE
 from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less

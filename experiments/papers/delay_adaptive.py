@@ -25,10 +25,10 @@ import jax
 import numpy as np
 
 from asyncjax import live, problems, simulation, steps, storage, traces
-from asyncjax.live.engines import spread
 from asyncjax.problems.data import Dataset
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
+from asyncjax.study.cells import spread
 from asyncjax.study.protocol import SET_A, Seeds
 from experiments import data
 from experiments.delay_adaptive import sawtooth

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks
-from asyncjax.clocks.registry import REGISTRY
 from tests.oracles import clocks as oracle
+from tests.registries.clocks import REGISTRY
 
 KEY = jax.random.key(7)
 NAMES = sorted(REGISTRY)

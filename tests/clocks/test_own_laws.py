@@ -8,7 +8,7 @@ import pytest
 from asyncjax import clocks, traces
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law
-from asyncjax.clocks.registry import REGISTRY
+from tests.registries.clocks import REGISTRY
 
 KEY = jax.random.key(0)
 

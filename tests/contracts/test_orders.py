@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncjax.orders.registry import REGISTRY
+from tests.registries.orders import REGISTRY
 
 N, DIM, ROWS, EPOCHS = 7, 3, 3, 3  # of the registered examples; rows of a batch
 NAMES = list(REGISTRY)

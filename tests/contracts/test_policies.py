@@ -9,7 +9,7 @@ import pytest
 from asyncjax import clocks, problems, simulation, stragglers, traces
 from asyncjax.simulation import loop
 from asyncjax.stragglers.policies.policy import check_policy, nothing_seen
-from asyncjax.stragglers.registry import REGISTRY
+from tests.registries.stragglers import REGISTRY
 
 N, S, T = 4, 6, 12
 rng = np.random.default_rng(0)

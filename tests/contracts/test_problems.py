@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.problems.registry import REGISTRY
+from tests.registries.problems import REGISTRY
 
 NAMES = list(REGISTRY)
 HONEST = [name for name in NAMES if "local_steps" not in name and name != "adversarial"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, simulation, traces
-from asyncjax.traces.registry import REGISTRY
+from tests.registries.traces import REGISTRY
 
 CLOCK = clocks.exponential(np.sqrt(1.0 + np.arange(6)))
 KEY = jax.random.key(0)

@@ -10,8 +10,8 @@ import optax
 import pytest
 
 from asyncjax import testing
-from asyncjax.steps.registry import REGISTRY
 from asyncjax.testing.transforms import required_extras
+from tests.registries.steps import REGISTRY
 
 # What callers rely on: the extras that these names require.
 FIXED = {
@@ -173,7 +173,7 @@ BROKEN = {
     "a state that needs leaves": (
         with_state(lambda params: jnp.zeros((), jax.tree.leaves(params)[0].dtype), silent),
         {},
-        "map_params cannot walk",
+        "map_params must walk",
     ),
     "extras of another length every time": (
         stateless(needing),
@@ -183,14 +183,14 @@ BROKEN = {
     "a state of the dtype of an extra": (
         with_state(lambda params: jnp.int8(0), counting_delays),
         {"extras": lambda params, step: {"delay": step}},
-        "scan refuses",
+        "scan must take",
     ),
     "a state beside the state": (remembering(), {}, "after a scan and after a loop"),
     "another result in a batch": (stateless(misbatched), {}, "under vmap and alone"),
     "an init that reads the numbers": (
         with_state(lambda params: jax.tree.map(lambda leaf: jnp.asarray(leaf) * 0, params), silent),
         {},
-        "fails with sharded parameters",
+        "must take sharded parameters",
     ),
     "a state that is not sharded": (
         with_state(

@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, steps, traces
-from asyncjax.clocks.registry import REGISTRY as CLOCKS
 from tests.live.shared import quadratic, sgd, tree
+from tests.registries.clocks import REGISTRY as CLOCKS
 
 pytestmark = pytest.mark.slow  # together they take long
 

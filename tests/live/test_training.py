@@ -15,7 +15,6 @@ from asyncjax.live import jobs
 from asyncjax.problems.networks import MLP
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from asyncjax.traces.event_trace import Reuse
-from asyncjax.traces.registry import REGISTRY
 from tests.live.shared import (
     CENTERS,
     CLOCK,
@@ -29,6 +28,7 @@ from tests.live.shared import (
     sgd,
     tree,
 )
+from tests.registries.traces import REGISTRY
 
 RULES = {
     name: {field: getattr(rule, field) for field in FIELDS}

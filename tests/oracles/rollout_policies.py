@@ -16,40 +16,24 @@ def log_softmax(scores):
     return np.array([score - total for score in scores])
 
 
-def bandit_log_probs(params, features, context):
-    """Returns log pi(a | context): a row of a table, or linear in features."""
-    if features is None:
-        return log_softmax(params[context])
-    n_actions = params.shape[1]
-    return log_softmax(
-        [
-            sum(features[context][j] * params[j][a] for j in range(len(params)))
-            for a in range(n_actions)
-        ]
-    )
-
-
-def bandit_value(params, rewards, chances, features=None):
+def bandit_value(params, rewards):
     """Returns the expected reward, summed over contexts and actions."""
     value = 0.0
     for context, action in itertools.product(range(len(rewards)), range(len(rewards[0]))):
-        chosen = math.exp(bandit_log_probs(params, features, context)[action])
-        value += chances[context] * chosen * rewards[context][action]
+        chosen = math.exp(log_softmax(params[context])[action])
+        value += chosen * rewards[context][action] / len(rewards)
     return value
 
 
-def bandit_slope(params, rewards, chances, features=None):
+def bandit_slope(params, rewards):
     """Returns the gradient of the expected reward, from d log pi_b / d z_a = [a = b] - pi_a."""
     slope = np.zeros_like(params)
     for context in range(len(rewards)):
-        chosen = np.exp(bandit_log_probs(params, features, context))
+        chosen = np.exp(log_softmax(params[context]))
         mean = sum(chosen[a] * rewards[context][a] for a in range(len(chosen)))
         for action in range(len(chosen)):
-            of_score = chances[context] * chosen[action] * (rewards[context][action] - mean)
-            if features is None:
-                slope[context, action] += of_score
-            else:
-                slope[:, action] += of_score * np.asarray(features[context])
+            of_score = chosen[action] * (rewards[context][action] - mean)
+            slope[context, action] += of_score / len(rewards)
     return slope
 
 
@@ -122,19 +106,14 @@ def right_answer(kind, symbols, n_symbols):
     """Returns the answer that is asked for, as a list."""
     if kind == "copying":
         return list(symbols)
-    if kind == "sorting":
-        return sorted(symbols)
-    sums = [sum(symbols[: t + 1]) % n_symbols for t in range(len(symbols))]
-    return sums if kind == "running sums" else sums[-1:]
+    return [sum(symbols) % n_symbols]
 
 
-def token_reward(answer, tokens, n_symbols, max_length, *, filler=False, partial=True, cost=0.0):
+def token_reward(answer, tokens, n_symbols):
     """Returns what the tokens of a sample are worth, by comparing two lists."""
     wanted = [*answer, n_symbols]
-    serious = [token for token in tokens if not (filler and token == n_symbols + 1)]
-    right = sum(one == other for one, other in zip(serious, wanted, strict=False))
-    worth = right / max(len(serious), len(wanted)) if partial else float(serious == wanted)
-    return worth - cost * len(tokens) / max_length
+    right = sum(one == other for one, other in zip(tokens, wanted, strict=False))
+    return right / max(len(tokens), len(wanted))
 
 
 def all_samples(n_written, end, max_length):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asyncjax import orders
-from asyncjax.orders.registry import REGISTRY
+from tests.registries.orders import REGISTRY
 
 pytestmark = pytest.mark.slow  # together they take long
 

@@ -82,7 +82,6 @@ MAKERS = {
     "contiguous": lambda n: problems.contiguous(17, n),
     "iid": lambda n: problems.iid(17, n, key=KEY),
     "by_label": lambda n: problems.by_label(LABELS, n),
-    "two_classes": lambda n: problems.by_label(LABELS, n, classes_per_worker=2),
     "dirichlet": lambda n: problems.dirichlet(LABELS, n, alpha=0.3, key=KEY),
 }
 
@@ -107,15 +106,6 @@ def test_by_label_sorts_stably():
         label_counts(problems.by_label(np.repeat([5, 9], 4), 2), np.repeat([5, 9], 4)),
         [[4, 0], [0, 4]],
     )
-
-
-def test_classes_per_worker_is_as_defined():
-    labels = np.tile(np.arange(4), 6)
-    shards = problems.by_label(labels, 4, classes_per_worker=2)
-    counts = label_counts(shards, labels)
-    np.testing.assert_array_equal(counts, [[3, 3, 0, 0], [0, 0, 3, 3], [3, 3, 0, 0], [0, 0, 3, 3]])
-    all_classes = label_counts(problems.by_label(labels, 3, classes_per_worker=4), labels)
-    np.testing.assert_array_equal(all_classes, np.full((3, 4), 2))
 
 
 @pytest.mark.parametrize("minimum", [1, 3, 5])

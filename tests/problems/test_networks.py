@@ -143,7 +143,6 @@ def test_scores_depend_on_the_past_alone(model):
 def test_networks_are_equal_by_value():
     for make in (
         problems.LeNet,
-        problems.SmallCNN,
         problems.MLP,
         problems.ForecastMLP,
         lambda: problems.WordLSTM(5),
@@ -163,27 +162,3 @@ def test_mlp_shapes():
     model = problems.MLP(hidden=(6, 5), classes=4)
     assert shapes(model, 7, 64) == shapes(model, 7, 8, 8, 1) == want
     assert shapes(problems.MLP(hidden=(), classes=2), 5, 3) == ((5, 2), [(2,), (3, 2)])
-
-
-def test_cnn_is_a_convolution():
-    model = problems.SmallCNN(channels=(5,), classes=2)
-    rng = np.random.default_rng(1)
-    images = jnp.asarray(rng.normal(size=(3, 7, 6, 2)), jnp.float32)
-    params = {
-        "Dense_0": {"kernel": rng.normal(size=(18, 5)), "bias": rng.normal(size=5)},
-        "Dense_1": {"kernel": rng.normal(size=(45, 2)), "bias": rng.normal(size=2)},
-    }
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
-
-    @jax.jit
-    def reference(params):
-        kernel = params["Dense_0"]["kernel"].reshape(3, 3, 2, 5)
-        values = jax.lax.conv_general_dilated(
-            images, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        values = nn.avg_pool(nn.relu(values + params["Dense_0"]["bias"]), (2, 2), (2, 2))
-        assert values.shape == (3, 3, 3, 5)
-        return values.reshape(3, -1) @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"]
-
-    got = jax.jit(model.apply)({"params": params}, images)
-    np.testing.assert_allclose(got, reference(params), rtol=1e-4, atol=1e-5)

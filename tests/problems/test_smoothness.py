@@ -207,27 +207,7 @@ def test_problems_without_known_curvature_are_refused():
         (local, "local_steps"),
     ]:
         for ask in (problems.smoothness, lambda p: problems.block_smoothness(p, 1)):
-            with pytest.raises(TypeError, match=name) as error:
+            with pytest.raises(TypeError, match=name):
                 ask(problem)
-            assert "local_smoothness" in str(error.value)
     with pytest.raises(TypeError, match="traced array"):
         jax.jit(lambda p: problems.smoothness(p).objective)(quadratic)
-
-
-def test_local_smoothness_finds_the_largest_eigenvalue(float64):
-    features, problem = logistic(seed=5)
-    x = np.array([0.5, -0.25, 1.0, 0.0])
-    exact = norm(mean_hessian(features, x, nonconvex=NONCONVEX, l2=L2))
-    found = problems.local_smoothness(problem, x, key=jax.random.key(1), n_iterations=200)
-    assert isinstance(found, float)
-    assert found == pytest.approx(exact, rel=1e-9)
-    assert found < problems.smoothness(problem).objective
-    short = problems.local_smoothness(problem, x, key=jax.random.key(1), n_iterations=1)
-    assert short < found
-
-
-def test_local_smoothness_counts_negative_and_paired_eigenvalues():
-    for diagonal, largest in [([1.0, -3.0], 3.0), ([2.0, -2.0], 2.0), ([0.0, 0.0], 0.0)]:
-        problem = problems.quadratic([diagonal], [[0.0, 0.0]])
-        found = problems.local_smoothness(problem, key=jax.random.key(0))
-        assert found == pytest.approx(largest, rel=1e-5)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, rollouts, traces
 from asyncjax.rollouts import admission
-from asyncjax.rollouts.engine import GenerationLoop
-from asyncjax.rollouts.rollout_trace import Fate
+from asyncjax.rollouts.engine import Fate, GenerationLoop
 from tests.oracles import rollouts as twin
 
 

@@ -9,37 +9,27 @@ from asyncjax import rollouts
 from tests.oracles import rollout_policies as oracle
 
 REWARDS = np.array([[1.0, 0.0, 0.5], [-1.0, 2.0, 0.0]])
-FEATURES = np.array([[1.0, 0.5, 0.0, -1.0], [0.0, 1.0, 2.0, 0.3]])
-CHANCES = np.array([0.25, 0.75])
 SCORES = np.array([[0.3, -0.2, 1.0], [0.0, 0.4, -0.7]])
-WEIGHTS = np.arange(12.0).reshape(4, 3) % 5 / 4 - 0.5
 KEY = jax.random.key(3)
 
 
 def table(**more):
-    return rollouts.contextual_bandit(REWARDS, chances=3 * CHANCES, start=SCORES, **more)
+    return rollouts.contextual_bandit(REWARDS, start=SCORES, **more)
 
 
-def linear():
-    return rollouts.contextual_bandit(REWARDS, features=FEATURES, chances=CHANCES, start=WEIGHTS)
-
-
-@pytest.mark.parametrize(("problem", "features"), [(table, None), (linear, FEATURES)])
-def test_objective_is_the_sum_over_contexts_and_actions(float64, problem, features):
-    problem = problem()
-    start = np.asarray(problem.params)
-    value = oracle.bandit_value(start, REWARDS, CHANCES, features)
+def test_objective_is_the_sum_over_contexts_and_actions(float64):
+    problem = table()
+    value = oracle.bandit_value(SCORES, REWARDS)
     np.testing.assert_allclose(problem.objective(problem.params), -value, rtol=1e-12)
-    slope = oracle.bandit_slope(start, REWARDS, CHANCES, features)
+    slope = oracle.bandit_slope(SCORES, REWARDS)
     np.testing.assert_allclose(jax.grad(problem.objective)(problem.params), -slope, atol=1e-12)
 
 
-@pytest.mark.parametrize(("problem", "features"), [(table, None), (linear, FEATURES)])
-def test_log_probabilities_equal_the_twin(float64, problem, features):
-    problem = problem()
+def test_log_probabilities_equal_the_twin(float64):
+    problem = table()
     for context in range(2):
         prompt = problem.prompt(KEY)._replace(context=jnp.int32(context))
-        twin = oracle.bandit_log_probs(np.asarray(problem.params), features, context)
+        twin = oracle.log_softmax(SCORES[context])
         for action in range(3):
             got = problem.log_probs(problem.params, prompt, jnp.array([action]), 1)
             np.testing.assert_allclose(got, twin[action : action + 1], rtol=1e-12)
@@ -50,9 +40,9 @@ def test_the_best_actions_have_no_regret():
     problem = table()
     best = jnp.asarray(np.where(REWARDS.max(1, keepdims=True) == REWARDS, 50.0, 0.0))
     assert float(problem.metrics(best)["regret"]) == pytest.approx(0, abs=1e-6)
-    assert float(problem.objective(best)) == pytest.approx(-(0.25 * 1 + 0.75 * 2), abs=1e-6)
-    twin = oracle.bandit_value(SCORES, REWARDS, CHANCES)
-    assert float(problem.metrics(problem.params)["regret"]) == pytest.approx(1.75 - twin, abs=1e-6)
+    assert float(problem.objective(best)) == pytest.approx(-1.5, abs=1e-6)
+    twin = oracle.bandit_value(SCORES, REWARDS)
+    assert float(problem.metrics(problem.params)["regret"]) == pytest.approx(1.5 - twin, abs=1e-6)
 
 
 def many(problem, n):
@@ -76,10 +66,10 @@ def test_samples_are_as_likely_as_the_policy_says():
     assert drafts.ended.all()
     assert (drafts.length == 1).all()
     share = float((prompts.context == 1).mean())
-    assert abs(share - 0.75) < 5 * (0.75 * 0.25 / n) ** 0.5
+    assert abs(share - 0.5) < 5 * (0.5 * 0.5 / n) ** 0.5
     for context in range(2):
         chosen = np.asarray(drafts.tokens[:, 0])[np.asarray(prompts.context) == context]
-        likely = np.exp(oracle.bandit_log_probs(SCORES, None, context))
+        likely = np.exp(oracle.log_softmax(SCORES[context]))
         shares = np.bincount(chosen, minlength=3) / len(chosen)
         assert np.all(abs(shares - likely) < 5 * (likely * (1 - likely) / len(chosen)) ** 0.5)
 

@@ -9,7 +9,7 @@ import pytest
 
 from asyncjax import rollouts
 from asyncjax.rollouts import admission, advantages, corrections
-from asyncjax.rollouts.rollout_trace import Fate
+from asyncjax.rollouts.engine import Fate
 from tests.oracles import rollout_runs as twin
 from tests.rollouts.chain import LONGEST, chain, start
 from tests.rollouts.test_replay_rollouts import bandit, left, plain_loop, same

@@ -7,8 +7,7 @@ import numpy as np
 
 from asyncjax import rollouts, traces
 from asyncjax.rollouts import admission
-from asyncjax.rollouts.engine import GenerationLoop
-from asyncjax.rollouts.rollout_trace import Fate
+from asyncjax.rollouts.engine import Fate, GenerationLoop
 from tests.oracles import rollouts as twin
 from tests.rollouts.test_admission import compare
 from tests.simulate.invariants import ensure

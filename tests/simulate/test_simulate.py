@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from asyncjax import traces
-from asyncjax.traces.registry import REGISTRY
+from tests.registries.traces import REGISTRY
 from tests.simulate import campaign
 from tests.simulate.campaign import run_seed, run_seeds
 from tests.simulate.faults import FAULTS

@@ -9,9 +9,9 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, traces
-from asyncjax.traces.registry import REGISTRY
 from tests.oracles import events
 from tests.oracles.problems import quadratic_data, quadratic_gradient
+from tests.registries.traces import REGISTRY
 
 N = 6
 RULES = {name: rule for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}

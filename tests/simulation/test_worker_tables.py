@@ -8,8 +8,8 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from asyncjax.steps.registry import REGISTRY
 from asyncjax.testing.transforms import required_extras
+from tests.registries.steps import REGISTRY
 
 PROBLEM = problems.quadratic(np.ones((4, 2)), np.arange(8.0).reshape(4, 2))
 BY_WORKER = [name for name in REGISTRY if "worker" in required_extras(REGISTRY[name].make())]

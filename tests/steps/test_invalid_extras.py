@@ -7,9 +7,9 @@ import optax
 import pytest
 
 from asyncjax import steps
-from asyncjax.steps.registry import REGISTRY
 from asyncjax.testing import example_extras
 from asyncjax.testing.transforms import required_extras
+from tests.registries.steps import REGISTRY
 
 PARAMS = {"w": jnp.ones(3)}
 OUT_OF_RANGE = {"delay": -1, "worker": 3, "block": 3, "time": -1.0}

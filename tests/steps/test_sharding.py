@@ -5,7 +5,7 @@ import pytest
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-from asyncjax.steps.registry import REGISTRY
+from tests.registries.steps import REGISTRY
 from asyncjax.testing import example_extras
 
 assert jax.device_count() == 4

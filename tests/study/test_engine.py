@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from asyncjax import live
-from asyncjax.live.engines import spread
+from asyncjax.study.cells import spread
 
 
 class Gone(Exception):

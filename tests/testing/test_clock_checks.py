@@ -8,8 +8,8 @@ import pytest
 from asyncjax import clocks, testing, traces
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law
-from asyncjax.clocks.registry import REGISTRY
 from asyncjax.clocks.rng import job_indices, job_keys
+from tests.registries.clocks import REGISTRY
 
 
 @pytest.mark.slow

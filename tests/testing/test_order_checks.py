@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asyncjax import orders, testing
-from asyncjax.orders.registry import REGISTRY
+from tests.registries.orders import REGISTRY
 
 
 @pytest.mark.slow

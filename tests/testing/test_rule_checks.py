@@ -8,7 +8,7 @@ import pytest
 from asyncjax import testing, traces
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from asyncjax.traces.dispatch import Dispatch
-from asyncjax.traces.registry import REGISTRY
+from tests.registries.traces import REGISTRY
 
 RULES = {name: rule for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}
 

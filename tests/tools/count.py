@@ -37,7 +37,7 @@ _BLANK = {
     tokenize.ENDMARKER,
     tokenize.ENCODING,
 }
-_CHECKING = {"checks", "arguments", "checked_jobs", "validation"}  # whole files
+_CHECKING = {"checks", "array_checks", "arguments", "checked_jobs", "validation"}  # whole files
 
 
 def code_lines(text: str) -> tuple[set[int], set[int]]:

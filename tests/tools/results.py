@@ -33,14 +33,14 @@ from asyncjax import (
     traces,
     whatif,
 )
-from asyncjax.clocks.registry import REGISTRY as CLOCKS
 from asyncjax.cluster import slot_solver, slot_tables
-from asyncjax.orders.registry import REGISTRY as ORDERS
-from asyncjax.problems.registry import REGISTRY as PROBLEMS
-from asyncjax.steps.registry import REGISTRY as STEPS
-from asyncjax.stragglers.registry import REGISTRY as POLICIES
-from asyncjax.traces.registry import REGISTRY as RULES
 from asyncjax.whatif.command import demo
+from tests.registries.clocks import REGISTRY as CLOCKS
+from tests.registries.orders import REGISTRY as ORDERS
+from tests.registries.problems import REGISTRY as PROBLEMS
+from tests.registries.steps import REGISTRY as STEPS
+from tests.registries.stragglers import REGISTRY as POLICIES
+from tests.registries.traces import REGISTRY as RULES
 
 # Old name of an entry of a registry -> its name today.
 RENAMED: dict[str, str] = {
@@ -529,9 +529,7 @@ def rollout_cases() -> Cases:
     grouped = make(grouped, rules["budget"])
     yield "in flight, trace", hurried
     yield "groups, trace", grouped
-    bandit = rollouts.contextual_bandit(
-        [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], features=np.eye(2), noise=0.1
-    )
+    bandit = rollouts.contextual_bandit([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], noise=0.1)
     corrections, advantages = rollouts.corrections, rollouts.advantages
     trace, optimizer = make(engine, rules["budget"]), optax.sgd(0.5)
 
@@ -617,10 +615,8 @@ def problem_cases() -> Cases:
             yield f"{name}, objective", problem.objective(problem.params)
     yield "smoothness", problems.smoothness(linear())
     yield "block smoothness", problems.block_smoothness(linear(), 3)
-    yield "local smoothness", problems.local_smoothness(linear(), key=KEY, n_iterations=9)
     labels = np.arange(31) % 4
     yield "iid", problems.iid(31, 4, key=KEY)
-    yield "by label", problems.by_label(labels, 4, classes_per_worker=2)
     yield "dirichlet", problems.dirichlet(labels, 4, alpha=0.5, key=KEY)
     ring, params = buffers.version_ring(4), jnp.arange(3.0)
     state = ring.init(params)

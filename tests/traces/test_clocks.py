@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
-from asyncjax.clocks.registry import REGISTRY
 from asyncjax.traces.random_draws import DurationBlocks, on_host
 from tests.oracles import events
+from tests.registries.clocks import REGISTRY
 from tests.traces.test_twin import COLLECTIONS, compare
 
 N_UPDATES = 20

@@ -6,7 +6,7 @@ import pytest
 
 from asyncjax import clocks, traces
 from asyncjax.traces.event_trace import worker_count
-from asyncjax.traces.registry import REGISTRY
+from tests.registries.traces import REGISTRY
 from tests.traces.same import assert_same
 
 

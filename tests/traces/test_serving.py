@@ -8,7 +8,7 @@ import pytest
 
 from asyncjax import clocks, traces
 from asyncjax.traces.collection import Alarm, Serving, Verdict, exact_weights
-from asyncjax.traces.registry import REGISTRY
+from tests.registries.traces import REGISTRY
 
 RULES = {name: rule.collect for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}
 RULES |= {

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
-from asyncjax.clocks.registry import REGISTRY
 from asyncjax.traces import random_draws
 from asyncjax.traces.random_draws import DurationBlocks
+from tests.registries.clocks import REGISTRY
 from tests.traces.same import assert_same
 
 STREAMS = sys.modules["asyncjax.traces.arrival_streams"]

@@ -251,8 +251,6 @@ def choose_floor(
         >>> choice.utilities.shape, bool(choice.low < 100)
         ((3, 2), True)
     """
-    if not past:
-        raise ValueError("past must hold at least one workload, got none")
     episodes = [prepare(*one, n_slots=n_slots, parts=parts, servers=servers) for one in past]
     if lows is None:
         lows = max(float(one.high.max()) for one in episodes) * 10.0**_HALF_DECADES

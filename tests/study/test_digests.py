@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from asyncjax import problems, study, traces
-from asyncjax.digests import CannotDigest, digests, key_of
+from asyncjax.study.digests import CannotDigest, digests, key_of
 from tests.study.toy import MEASURE, METHODS, SCENES
 
 FACTOR = 2.0
@@ -94,7 +94,7 @@ class math_of:
 @pytest.mark.slow
 def test_another_process_finds_the_same_keys():
     program = (
-        "from asyncjax.digests import key_of\n"
+        "from asyncjax.study.digests import key_of\n"
         "from tests.study.toy import METHODS, SCENES, MEASURE\n"
         "print(*[key_of(x) for x in (*SCENES.values(), *METHODS.values(), MEASURE)])"
     )

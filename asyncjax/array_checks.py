@@ -1,4 +1,4 @@
-"""Arguments: which row is meant, and whether a tree has the leaves it should have.
+"""Checks of arrays: one number, the number of a row, a tree that has the leaves it should have.
 
 Of a traced value only shape and dtype are known, and these are checked; what becomes of its value
 is said by the function that takes it.
@@ -23,6 +23,22 @@ _LARGEST = np.iinfo(np.int32).max
 def is_traced(value: Any) -> bool:
     """Whether a value, or a part of it, is known only when the program runs."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
+
+
+def number(name: str, value: Any, **bounds: Any) -> Any:
+    """Reads one number that may be traced, within the bounds of `checks.within`.
+
+    A JAX array may also lie on an open bound: an injected schedule that starts at 0 would otherwise
+    pass under jit and fail outside.
+    """
+    open_bounds = [bounds[bound] for bound in ("above", "below") if bound in bounds]
+    known_scalar = isinstance(value, jax.Array) and value.ndim == 0 and not is_traced(value)
+    if known_scalar and value in open_bounds:
+        return value
+    within(name, value, **bounds)
+    if np.ndim(value):
+        raise ValueError(f"{name} must be one number, got shape {np.shape(value)}")
+    return value
 
 
 def integers(name: str, value: ArrayLike, least: int = 0, most: int | None = None) -> jax.Array:

@@ -1,0 +1,1 @@
+"""Registries: an example of every method of a room by name; the contract tests go through them."""
