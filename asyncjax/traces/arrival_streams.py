@@ -115,14 +115,14 @@ def stream_of(
 ) -> Renewals | Gated | None:
     """The stream of all arrivals of `to_deliverer`, if there is one; `least`: the shortest jobs.
 
-    The server takes no time and no power changes. A rule that does not say what it is stuck without
+    The server takes no time. A rule that does not say what it is stuck without
     is left to the event loop, which calls it stuck after so many arrivals.
     """
     rule, run, read_at_start = rules.collect, rules.collector, rules.read_at_start
     gate = None if rules.gate is not None and rules.gate.bound == np.inf else rules.gate
-    n, needs, loses = blocks.clock.n_workers, run.is_stuck_without, blocks.clock.loss is not None
+    n, needs, loses = blocks.clock.n_workers, run.is_stuck_without, not blocks.clock.returns
     is_limited, open_jobs = loses or min(timeout) < np.inf, concurrency or n
-    if rule.holds_back:
+    if rule.holds_back or (blocks.clock.powers and min(timeout) < np.inf):
         return None
     if rule.period is not None and not is_limited and gate is None:
         return Renewals(blocks, open_jobs, read_at_start=read_at_start)
@@ -314,7 +314,9 @@ class Renewals:
     def _draw(self, short: np.ndarray, reach: float, pace: Pace | None) -> None:
         """Draws on for some workers, about until `reach`."""
         told = None if pace is None else lambda share: pace.drawn(share, reach)
-        left = (reach - self.last[short]) / self.mean[short] / self.blocks.size
+        powers = self.blocks.clock.powers
+        left = self.blocks.work(short, self.last[short], reach) / self.mean[short]
+        left /= self.blocks.size
         wanted = np.maximum(1, np.ceil(_SPARE * left).astype(np.int64))
         by_wanted = np.argsort(wanted, kind="stable")  # equally many blocks at once
         short, wanted = short[by_wanted], wanted[by_wanted]
@@ -323,16 +325,16 @@ class Renewals:
         drawn = self.blocks.draw(np.repeat(short, wanted), numbers, told)
         for rows in np.split(np.arange(len(short)), np.flatnonzero(np.diff(wanted)) + 1):
             worker, count, at = short[rows], int(wanted[rows[0]]), opens[rows[0]]
-            durations = drawn[at : at + len(rows) * count].reshape(len(rows), -1)
-            begin, ends, late = self.last[worker], durations, None
-            if self.timeout is not None:
-                ends = np.minimum(durations, self.timeout[worker, None])
-            ends[:, 0] += begin
-            np.cumsum(ends, axis=1, out=ends)
+            shape = len(rows), count * self.blocks.size, *drawn.shape[2:]
+            durations = drawn[at : at + len(rows) * count].reshape(shape)
+            begin, limited, late = self.last[worker], durations, None
+            if self.timeout is not None and not powers:
+                limited = np.minimum(durations, self.timeout[worker, None])
+            ends = self.blocks.ends_in_turn(worker, begin, limited)
             if self.timeout is not None:
                 start = np.concatenate([begin[:, None], ends[:, :-1]], axis=1)
                 _check_order(start, ends)
-                late = start + durations > ends
+                late = np.zeros(ends.shape, bool) if powers else start + durations > ends
             job = self.drawn[worker] * self.blocks.size
             self.pieces.append(_Piece(worker, job, begin, ends, late))
             self.last[worker] = ends[:, -1]
@@ -384,7 +386,8 @@ class Gated:
         self.n_workers, self.lead = blocks.clock.n_workers, lead
         self.read_at_start, self.durations = read_at_start, blocks.by_job()
         self.start = [np.zeros(self.n_workers)]  # of the first, second, ... job of every worker
-        self.finish = [next(self.durations)]
+        self.ends = blocks.ends
+        self.finish = [self.ends(0.0, next(self.durations))]
 
     def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
         """The first arrivals; may be asked again, for more."""
@@ -393,7 +396,7 @@ class Gated:
             start = self.finish[-1]
             if k > self.lead:  # all have delivered k - lead jobs
                 start = np.maximum(start, self.finish[k - self.lead - 1].max())
-            finish = start + next(self.durations)
+            finish = self.ends(start, next(self.durations))
             _check_order(start, finish)
             self.start.append(start)
             self.finish.append(finish)

@@ -182,7 +182,7 @@ class Rule:
         interruptible = flag("interruptible", interruptible)
         is_random = {"clock": clock.is_random, "dispatch": dispatch.is_random}
         check_key(key, " and ".join(what for what, drawn in is_random.items() if drawn) or None)
-        is_free = service is None and interruptible and not clock.powers
+        is_free = service is None and interruptible
         is_whole = self.gate is None and self.timeout is None and concurrency is None
 
         def make(count: int) -> EventTrace:
@@ -192,7 +192,7 @@ class Rule:
                 duration_key, dispatch_key = jax.random.split(host_key)
             blocks, run = DurationBlocks(clock, duration_key, factor), collector(collect, n)
             if is_free and dispatch.answers_deliverer and run.timer is None:
-                if is_whole and clock.is_plain and collect.restarts is not None:
+                if is_whole and clock.returns and collect.restarts is not None:
                     return restarted(blocks, n_updates, collect, pace)
                 rules = Rules(list, collect, run, self.gate, self.read == "start")
                 stream = stream_of(blocks, rules, n_updates, concurrency, timeout, least)
