@@ -33,7 +33,7 @@ from asyncjax.clocks.validate import check_lengths
 Draw = Callable[[Clock, Array | None, np.ndarray, np.ndarray, int], np.ndarray]
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # begins, rates, work of known pieces and the end
 
-_BLOCK = 16  # lengths
+_BLOCK, _LANES = 16, 256  # lengths of a block; blocks of all workers that are drawn at first
 _FEW = 24  # workers, below which jobs one by one are found faster than in whole arrays
 _PATIENCE = 200_000  # pieces in a row without any work, before a worker is called idle for ever
 
@@ -59,7 +59,8 @@ class Timeline:
         """
         begin, end, rate = self._piece
         if begin <= start < end and work <= rate * (end - start):
-            return min(start + work / rate, end)
+            done = start + work / rate
+            return done if done < end else end  # `min` is slow
         if math.isinf(start) or math.isinf(work):
             return math.inf
         self._reach(start)
@@ -80,6 +81,24 @@ class Timeline:
         after = bisect_left(totals, target, lo=piece + 2)  # its piece adds work, so has a rate
         begin, end, rate = self._piece = begins[after - 1], begins[after], self.rates[after - 1]
         return min(begin + (rest - (totals[after - 1] - base)) / rate, end)
+
+    def in_turn(self, now: float, works: list[float], until: float) -> list[float]:
+        """When jobs are done, each as `finish` says, that follow each other from `now` on.
+
+        The last is the first that is done after `until`.
+        """
+        ends, end, rate = list[float](), now, 0.0  # end of the present piece
+        for work in works:
+            if work <= rate * (end - now):
+                now += work / rate
+                now = now if now < end else end
+            else:
+                now = self.finish(now, work)
+                _, end, rate = self._piece
+            ends.append(now)
+            if now > until:
+                break
+        return ends
 
     def done(self, time: float) -> float:
         """Work done until a time."""
@@ -167,7 +186,8 @@ class Timelines:
                 )
         workers, self._joined = np.flatnonzero(short | (self._ends <= 2.0 * start)), None
         for blocks in np.unique(self._blocks[workers]):
-            self._tabulate(workers[self._blocks[workers] == blocks], max(1, 2 * int(blocks)))
+            least = max(1, _LANES // len(self._tables))
+            self._tabulate(workers[self._blocks[workers] == blocks], max(least, 2 * int(blocks)))
 
     def _tabulate(self, workers: np.ndarray, blocks: int) -> None:
         """Makes the tables of workers int[g] from so many blocks of lengths of every power."""

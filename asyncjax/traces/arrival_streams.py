@@ -40,7 +40,7 @@ from asyncjax.clocks import Clock
 from asyncjax.traces.collection import Arrivals, Verdict, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, by_worker
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.random_draws import DurationBlocks
+from asyncjax.traces.random_draws import DurationBlocks, Drawn
 from asyncjax.traces.server import Rules
 
 GATED_FROM = 64  # workers, from which on a gated stream is faster than the event loop
@@ -240,6 +240,8 @@ class Renewals:
         self.rate, self.reach = float(np.sum(1.0 / self.mean)), 0.0
         self.last, self.drawn = np.zeros(active), np.zeros(active, np.int64)
         self.pieces: list[_Piece] = []
+        # With powers, of each worker: ends, what is drawn, how many of its jobs are found.
+        self.drawn_jobs: dict[int, tuple[np.ndarray, list[Drawn], int]] = {}
         self.events = _Events(*(np.zeros(0) for _ in _Events._fields))
 
     def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
@@ -290,6 +292,9 @@ class Renewals:
         reach = max(self.reach, n_arrivals / self.rate)
         while True:
             short = np.flatnonzero(self.last <= reach)
+            if self.drawn_jobs:
+                self._find(short, reach)
+                short = short[self.last[short] <= reach]
             if len(short):
                 self._draw(short, reach, pace)
             complete = self.last.min()  # every arrival before this moment is known
@@ -314,7 +319,6 @@ class Renewals:
     def _draw(self, short: np.ndarray, reach: float, pace: Pace | None) -> None:
         """Draws on for some workers, about until `reach`."""
         told = None if pace is None else lambda share: pace.drawn(share, reach)
-        powers = self.blocks.clock.powers
         left = self.blocks.work(short, self.last[short], reach) / self.mean[short]
         left /= self.blocks.size
         wanted = np.maximum(1, np.ceil(_SPARE * left).astype(np.int64))
@@ -327,18 +331,36 @@ class Renewals:
             worker, count, at = short[rows], int(wanted[rows[0]]), opens[rows[0]]
             shape = len(rows), count * self.blocks.size, *drawn.shape[2:]
             durations = drawn[at : at + len(rows) * count].reshape(shape)
-            begin, limited, late = self.last[worker], durations, None
-            if self.timeout is not None and not powers:
-                limited = np.minimum(durations, self.timeout[worker, None])
-            ends = self.blocks.ends_in_turn(worker, begin, limited)
+            begin, ends, late = self.last[worker], durations, None
+            job = self.drawn[worker] * self.blocks.size
+            self.drawn[worker] += count
+            if self.blocks.clock.powers:
+                ends = np.full(shape[:2], np.inf)  # until they are found
+                late = None if self.timeout is None else np.zeros(shape[:2], bool)
+                for who, *row in zip(worker.tolist(), ends, durations.tolist(), strict=True):
+                    self.drawn_jobs[who] = *row, 0
+                self.pieces.append(_Piece(worker, job, begin, ends, late))
+                continue
+            if self.timeout is not None:
+                ends = np.minimum(durations, self.timeout[worker, None])
+            ends[:, 0] += begin
+            np.cumsum(ends, axis=1, out=ends)
             if self.timeout is not None:
                 start = np.concatenate([begin[:, None], ends[:, :-1]], axis=1)
                 _check_order(start, ends)
-                late = np.zeros(ends.shape, bool) if powers else start + durations > ends
-            job = self.drawn[worker] * self.blocks.size
+                late = start + durations > ends
             self.pieces.append(_Piece(worker, job, begin, ends, late))
             self.last[worker] = ends[:, -1]
-            self.drawn[worker] += count
+
+    def _find(self, workers: np.ndarray, reach: float) -> None:
+        """Ends of jobs that were drawn of workers with powers, up to the first after the reach."""
+        for worker in workers.tolist():
+            ends, drawn, count = self.drawn_jobs[worker]
+            ended = self.blocks.in_turn(worker, float(self.last[worker]), drawn[count:], reach)
+            if ended:
+                ends[count : count + len(ended)] = ended
+                self.drawn_jobs[worker] = ends, drawn, count + len(ended)
+                self.last[worker] = ended[-1]
 
     def open_jobs(self, found: _Found, after: np.ndarray) -> OpenJobs:
         """The jobs not delivered after them; `after` int32[E], versions that arrivals hand out."""

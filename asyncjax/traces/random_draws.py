@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from itertools import accumulate, count
+from itertools import count
 from operator import add, length_hint
 from typing import Any
 
@@ -177,18 +177,17 @@ class DurationBlocks:
         download, compute, upload = drawn.T
         return self.timelines.finish(start + download, compute) + upload
 
-    def ends_in_turn(self, worker: np.ndarray, start: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-        """When jobs are done that follow each other, float64[l, jobs]; may overwrite `drawn`.
-
-        `worker` int[l]; `start` float64[l], of the first; `drawn` float64[l, jobs], or with parts.
-        """
-        if not self.clock.powers:
-            drawn[:, 0] += start
-            return np.cumsum(drawn, axis=1, out=drawn)
-        rows = zip(map(self.end_of, worker), start.tolist(), drawn, strict=True)
-        return np.array(
-            [list(accumulate(jobs.tolist(), end, initial=begin))[1:] for end, begin, jobs in rows]
-        )
+    def in_turn(self, worker: int, now: float, drawn: list[Drawn], until: float) -> list[float]:
+        """When jobs of a worker are done that follow each other, up to the first after `until`."""
+        if not self.is_apart:
+            return self.timelines.lines[worker].in_turn(now, drawn, until)
+        end, ends = self.end_of(worker), list[float]()
+        for parts in drawn:
+            now = end(now, parts)
+            ends.append(now)
+            if now > until:
+                break
+        return ends
 
     def work(self, worker: np.ndarray, start: np.ndarray, until: float) -> np.ndarray:
         """What workers int[l] do from `start` float64[l] on, as time at power 1, float64[l]."""
