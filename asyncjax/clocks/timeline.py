@@ -50,37 +50,40 @@ class Timeline:
     def __init__(self, learn: Callable[[int, float], Table]) -> None:
         self._learn = learn  # more than so many pieces, for a job that starts then
         self.begins, self.rates, self.work = [0.0], list[float](), [0.0]
-        self._piece = 0.0, 0.0, 0.0  # begin, end and rate of the piece of the last answer
+        self._piece = -1  # in which the last job was done
 
     def finish(self, start: float, work: float) -> float:
         """Time when a job that starts at `start` with the compute time `work` is done, or inf.
 
         It is `start + work`, to the bit, where the power is 1 throughout one piece.
         """
-        begin, end, rate = self._piece
-        if begin <= start < end and work <= rate * (end - start):
-            done = start + work / rate
-            return done if done < end else end  # `min` is slow
-        if math.isinf(start) or math.isinf(work):
-            return math.inf
-        self._reach(start)
-        begins, totals = self.begins, self.work
-        piece = bisect_right(begins, start) - 1
+        begins, totals, piece = self.begins, self.work, self._piece
+        if not begins[piece] <= start < begins[piece + 1]:
+            if math.isinf(start):
+                return math.inf
+            while self.begins[-1] <= start:
+                self._extend(start)
+            begins, totals = self.begins, self.work
+            piece = self._piece = bisect_right(begins, start) - 1
         rate, end = self.rates[piece], begins[piece + 1]
         here = rate * (end - start) if rate else 0.0
         if work <= here:
-            self._piece = begins[piece], end, rate
-            return min(start + work / rate, end)
+            done = start + work / rate
+            return done if done < end else end  # `min` is slow
+        if math.isinf(work):
+            return math.inf
         rest, base = work - here, totals[piece + 1]
-        target = max(base + rest, math.nextafter(base, math.inf))
+        target = base + rest
+        target = target if target > base else math.nextafter(base, math.inf)
         if totals[-1] < target:
             if math.isinf(begins[-1]):
                 return math.inf
             self._extend(start)
             return self.finish(start, work)
-        after = bisect_left(totals, target, lo=piece + 2)  # its piece adds work, so has a rate
-        begin, end, rate = self._piece = begins[after - 1], begins[after], self.rates[after - 1]
-        return min(begin + (rest - (totals[after - 1] - base)) / rate, end)
+        after = bisect_left(totals, target, piece + 2)  # its piece adds work, so has a rate
+        self._piece, end = after - 1, begins[after]
+        done = begins[after - 1] + (rest - (totals[after - 1] - base)) / self.rates[after - 1]
+        return done if done < end else end
 
     def in_turn(self, now: float, works: list[float], until: float) -> list[float]:
         """When jobs are done, each as `finish` says, that follow each other from `now` on.
@@ -94,21 +97,11 @@ class Timeline:
                 now = now if now < end else end
             else:
                 now = self.finish(now, work)
-                _, end, rate = self._piece
+                end, rate = self.begins[self._piece + 1], self.rates[self._piece]
             ends.append(now)
             if now > until:
                 break
         return ends
-
-    def done(self, time: float) -> float:
-        """Work done until a time."""
-        self._reach(time)
-        piece = bisect_right(self.begins, time) - 1
-        return self.work[piece] + self.rates[piece] * (time - self.begins[piece])
-
-    def _reach(self, time: float) -> None:
-        while self.begins[-1] <= time:
-            self._extend(time)
 
     def _extend(self, start: float) -> None:
         begins, rates, work = self._learn(len(self.rates), start)
@@ -135,11 +128,8 @@ class Timelines:
         if len(work) < _FEW:
             jobs = zip(self.lines, start.tolist(), work.tolist(), strict=True)
             return np.array([line.finish(begin, cost) for line, begin, cost in jobs])
-        while (short := self._ends <= start).any():
-            self._extend(short, float(start.min()))
-        begins, rates, totals = self._join()
         worker = np.arange(len(work))
-        piece = np.searchsorted(begins, _keyed(worker, start), side="right") - 1
+        piece, (begins, rates, totals) = self._pieces_at(worker, start)
         rate, end = rates[piece], begins.imag[piece + 1]
         with np.errstate(divide="ignore", invalid="ignore"):
             here = np.where(rate > 0, rate * (end - start), 0.0)
@@ -152,7 +142,7 @@ class Timelines:
         result[over[is_short]] = np.inf
         lacks = over[is_short & (self._ends[over] < np.inf) & (work[over] < np.inf)]
         if len(lacks):
-            self._extend(np.isin(worker, lacks), float(start.min()))
+            self._extend(lacks, float(start.min()))
             return self.finish(start, work)
         over, rest, base, target = (part[~is_short] for part in (over, rest, base, target))
         after = np.searchsorted(totals, _keyed(over, target))
@@ -160,6 +150,18 @@ class Timelines:
         last_begin = begins.imag[after - 1]
         result[over] = np.minimum(last_begin + left / rates[after - 1], begins.imag[after])
         return result
+
+    def done(self, worker: np.ndarray, until: np.ndarray) -> np.ndarray:
+        """Work that workers int[l] have done until finite times float64[l]."""
+        piece, (begins, rates, totals) = self._pieces_at(worker, until)
+        return totals.imag[piece] + rates[piece] * (until - begins.imag[piece])
+
+    def _pieces_at(self, worker: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, Table]:
+        """In which pieces of joined tables workers int[l] are at some times, and these tables."""
+        while (is_short := self._ends[worker] <= time).any():
+            self._extend(worker[is_short], float(time.min()))
+        tables = self._join()
+        return np.searchsorted(tables[0], _keyed(worker, time), side="right") - 1, tables
 
     def _join(self) -> Table:
         """Tables of all workers one after another; begins and work with the worker before them."""
@@ -172,19 +174,20 @@ class Timelines:
     def _pieces(self, worker: int, count: int, start: float) -> Table:
         """More than `count` pieces of a worker."""
         if len(self._tables[worker][0]) <= count + 1:
-            self._extend(np.arange(len(self._tables)) == worker, start)
+            self._extend(np.array([worker]), start)
         return self._tables[worker]
 
     def _extend(self, short: np.ndarray, start: float) -> None:
-        """Draws on for workers bool[n], and all who are short of pieces soon after `start`."""
-        for worker in np.flatnonzero(short & (self._blocks * _BLOCK > _PATIENCE)):
+        """Draws on for workers int[l], and all who are short of pieces soon after `start`."""
+        for worker in short[self._blocks[short] * _BLOCK > _PATIENCE]:
             begins, _, work = self._tables[worker]
             if len(work) - np.searchsorted(work, work[-1]) > _PATIENCE:
                 raise ValueError(
                     f"powers must let a worker go on, got none for {_PATIENCE} pieces in a row"
                     f" until time {begins[-1]:g}"
                 )
-        workers, self._joined = np.flatnonzero(short | (self._ends <= 2.0 * start)), None
+        workers = np.union1d(short, np.flatnonzero(self._ends <= 2.0 * start))
+        self._joined = None
         for blocks in np.unique(self._blocks[workers]):
             least = max(1, _LANES // len(self._tables))
             self._tabulate(workers[self._blocks[workers] == blocks], max(least, 2 * int(blocks)))

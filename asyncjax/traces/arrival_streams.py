@@ -290,6 +290,10 @@ class Renewals:
     def _reach_of(self, n_arrivals: int, pace: Pace | None) -> float:
         """A time by which the first `n_arrivals` of all workers have come, and are drawn."""
         reach = max(self.reach, n_arrivals / self.rate)
+        if self.blocks.clock.powers and not self.reach:
+            everybody = np.arange(len(self.last))
+            expected = np.sum(self.blocks.work(everybody, self.last, reach) / self.mean)
+            reach *= min(2.0, n_arrivals / max(float(expected), 1.0))
         while True:
             short = np.flatnonzero(self.last <= reach)
             if self.drawn_jobs:

@@ -193,9 +193,8 @@ class DurationBlocks:
         """What workers int[l] do from `start` float64[l] on, as time at power 1, float64[l]."""
         if not self.clock.powers:
             return until - start
-        lines = [self.timelines.lines[i] for i in worker]
-        begins = zip(lines, start.tolist(), strict=True)
-        return np.array([line.done(until) - line.done(begin) for line, begin in begins])
+        done = self.timelines.done
+        return done(worker, np.full(len(worker), until)) - done(worker, start)
 
     def end_of(self, worker: int) -> Callable[[float, Drawn], float]:
         """When a job of a worker is done, as a function of its start and what is drawn."""
