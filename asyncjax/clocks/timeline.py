@@ -118,8 +118,10 @@ class Timelines:
             for number, power in enumerate(clock.powers)
         ]
         self._tables: list[Table] = [(np.zeros(1), np.zeros(1), np.zeros(1))] * n
-        self._blocks, self._ends = np.zeros(n, np.int64), np.zeros(n)  # of what is known
-        self._joined: Table | None = None
+        self._blocks = np.zeros(n, np.int64)
+        self._ends, self._totals = np.zeros(n), np.zeros(n)  # time and work at the end of a table
+        self._joined: tuple[np.ndarray, ...] | None = None
+        self._piece = np.zeros(n, np.int64)  # of the last start in `finish`
         self.lines = [Timeline(partial(self._pieces, worker)) for worker in range(n)]
 
     def finish(self, start: ArrayLike, work: np.ndarray) -> np.ndarray:
@@ -128,47 +130,51 @@ class Timelines:
         if len(work) < _FEW:
             jobs = zip(self.lines, start.tolist(), work.tolist(), strict=True)
             return np.array([line.finish(begin, cost) for line, begin, cost in jobs])
-        worker = np.arange(len(work))
-        piece, (begins, rates, totals) = self._pieces_at(worker, start)
-        rate, end = rates[piece], begins.imag[piece + 1]
+        while (is_short := self._ends <= start).any():
+            self._extend(np.flatnonzero(is_short), float(start.min()))
+        begins, rates, totals, first = self._join()
+        piece = first + self._piece
+        piece = np.where(begins[piece] <= start, piece, first)
+        while (is_before := begins[piece + 1] <= start).any():
+            piece += is_before
+        self._piece = piece - first
+        rate, end = rates[piece], begins[piece + 1]
         with np.errstate(divide="ignore", invalid="ignore"):
             here = np.where(rate > 0, rate * (end - start), 0.0)
             result = np.minimum(start + work / rate, end)
         over = np.flatnonzero(work > here)
-        rest, base = (work - here)[over], totals.imag[piece[over] + 1]
+        rest, base = (work - here)[over], totals[piece[over] + 1]
         target = np.maximum(base + rest, np.nextafter(base, np.inf))
-        last = np.searchsorted(begins.real, over, side="right") - 1
-        is_short = totals.imag[last] < target
+        is_short = self._totals[over] < target
         result[over[is_short]] = np.inf
         lacks = over[is_short & (self._ends[over] < np.inf) & (work[over] < np.inf)]
         if len(lacks):
             self._extend(lacks, float(start.min()))
             return self.finish(start, work)
         over, rest, base, target = (part[~is_short] for part in (over, rest, base, target))
-        after = np.searchsorted(totals, _keyed(over, target))
-        left = rest - (totals.imag[after - 1] - base)
-        last_begin = begins.imag[after - 1]
-        result[over] = np.minimum(last_begin + left / rates[after - 1], begins.imag[after])
+        after = piece[over] + 2
+        while (is_before := totals[after] < target).any():
+            after += is_before
+        left = rest - (totals[after - 1] - base)
+        result[over] = np.minimum(begins[after - 1] + left / rates[after - 1], begins[after])
         return result
 
     def done(self, worker: np.ndarray, until: np.ndarray) -> np.ndarray:
         """Work that workers int[l] have done until finite times float64[l]."""
-        piece, (begins, rates, totals) = self._pieces_at(worker, until)
-        return totals.imag[piece] + rates[piece] * (until - begins.imag[piece])
+        while (is_short := self._ends[worker] <= until).any():
+            self._extend(worker[is_short], float(until.min()))
+        tables, done = [self._tables[i] for i in worker], np.empty(len(worker))
+        for row, ((begins, rates, work), time) in enumerate(zip(tables, until, strict=True)):
+            piece = begins.searchsorted(time, "right") - 1
+            done[row] = work[piece] + rates[piece] * (time - begins[piece])
+        return done
 
-    def _pieces_at(self, worker: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, Table]:
-        """In which pieces of joined tables workers int[l] are at some times, and these tables."""
-        while (is_short := self._ends[worker] <= time).any():
-            self._extend(worker[is_short], float(time.min()))
-        tables = self._join()
-        return np.searchsorted(tables[0], _keyed(worker, time), side="right") - 1, tables
-
-    def _join(self) -> Table:
-        """Tables of all workers one after another; begins and work with the worker before them."""
+    def _join(self) -> tuple[np.ndarray, ...]:
+        """Tables of all workers one after another, and where each begins, int[n]."""
         if self._joined is None:
-            worker = np.repeat(np.arange(len(self._tables)), [len(t[0]) for t in self._tables])
-            begins, rates, work = map(np.concatenate, zip(*self._tables, strict=True))
-            self._joined = _keyed(worker, begins), rates, _keyed(worker, work)
+            counts = np.array([len(begins) for begins, _, _ in self._tables])
+            columns = map(np.concatenate, zip(*self._tables, strict=True))
+            self._joined = *columns, np.cumsum(counts) - counts
         return self._joined
 
     def _pieces(self, worker: int, count: int, start: float) -> Table:
@@ -216,11 +222,15 @@ class Timelines:
         is_known = (begin < np.inf) & ((end <= known) | (is_last & (begin <= known)))
         with np.errstate(invalid="ignore"):
             done = np.where(is_known & (rate > 0.0), rate * (end - begin), 0.0)
-        work, rate = np.pad(np.cumsum(done, axis=1), ((0, 0), (1, 0))), np.pad(rate, ((0, 0), (0, 1)))
+        work, rate = (
+            np.pad(np.cumsum(done, axis=1), ((0, 0), (1, 0))),
+            np.pad(rate, ((0, 0), (0, 1))),
+        )
         counts = is_known.sum(axis=1) + 1
-        for place, (worker, count) in enumerate(zip(workers.tolist(), counts.tolist(), strict=True)):
+        for place, (worker, count) in enumerate(zip(workers, counts.tolist(), strict=True)):
             self._tables[worker] = begins[place, :count], rate[place, :count], work[place, :count]
-            self._ends[worker] = begins[place, count - 1]
+        last = row[:, 0], counts - 1
+        self._ends[workers], self._totals[workers] = begins[last], work[last]
         self._blocks[workers] = blocks
 
     def _ends_of(
@@ -239,13 +249,6 @@ class Timelines:
         if is_all:
             return np.pad(ends[:, :most], ((0, 0), (0, 1)), constant_values=np.inf)
         return ends
-
-
-def _keyed(worker: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Numbers that are sorted by worker, then by value, exactly: complex ones are."""
-    key = np.empty(len(value), np.complex128)
-    key.real, key.imag = worker, value
-    return key
 
 
 def draw_totals(

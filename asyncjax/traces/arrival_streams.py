@@ -40,7 +40,7 @@ from asyncjax.clocks import Clock
 from asyncjax.traces.collection import Arrivals, Verdict, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, by_worker
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.random_draws import DurationBlocks, Drawn
+from asyncjax.traces.random_draws import Drawn, DurationBlocks
 from asyncjax.traces.server import Rules
 
 GATED_FROM = 64  # workers, from which on a gated stream is faster than the event loop
