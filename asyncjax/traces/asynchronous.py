@@ -149,8 +149,8 @@ class Rule:
             The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
             whole arrays, also where jobs are given up or lost or, from 64 workers on, a gate holds
             them back; `rennala(b, cancel=True)` is O(n) a round in NumPy. All else (other dispatch
-            rules, `wait_for`, jobs that are stopped, a server that takes time, timeouts with powers,
-            alarms, rules of one's own that do not say what they are stuck without) runs an event
+            rules, `wait_for`, jobs that are stopped, a server that takes time, timeouts with
+            powers, alarms, rules of one's own that do not say what they are stuck without) runs an event
             loop, O(log n) an arrival or a cancelled job.
 
         Note:
