@@ -341,8 +341,8 @@ class Renewals:
             if self.blocks.clock.powers:
                 ends = np.full(shape[:2], np.inf)  # until they are found
                 late = None if self.timeout is None else np.zeros(shape[:2], bool)
-                for who, *row in zip(worker.tolist(), ends, durations.tolist(), strict=True):
-                    self.drawn_jobs[who] = *row, 0
+                for who, row, jobs in zip(worker.tolist(), ends, durations.tolist(), strict=True):
+                    self.drawn_jobs[who] = row, jobs, 0
                 self.pieces.append(_Piece(worker, job, begin, ends, late))
                 continue
             if self.timeout is not None:
