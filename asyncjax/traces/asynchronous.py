@@ -150,8 +150,8 @@ class Rule:
             whole arrays, also where jobs are given up or lost or, from 64 workers on, a gate holds
             them back; `rennala(b, cancel=True)` is O(n) a round in NumPy. All else (other dispatch
             rules, `wait_for`, jobs that are stopped, a server that takes time, timeouts with
-            powers, alarms, rules of one's own that do not say what they are stuck without) runs an event
-            loop, O(log n) an arrival or a cancelled job.
+            powers, alarms, rules of one's own that do not say what they are stuck without) runs an
+            event loop, O(log n) an arrival or a cancelled job.
 
         Note:
             A run is called stuck (`StalledError`) when no update can come any more: the rule needs
