@@ -73,6 +73,12 @@ class Power:
         """Whether the length of a piece is drawn."""
         return any(length.is_random for length in self.lengths)
 
+    @property
+    def may_end(self) -> bool:
+        """Whether a worker may be without power from a time on."""
+        is_out = not self.repeats and bool((np.asarray(self.rates)[:, -1] == 0.0).any())
+        return is_out or any(length.loss is not None for length in self.lengths)
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
@@ -131,6 +137,11 @@ class Clock:
     def is_plain(self) -> bool:
         """Whether every job returns and takes its drawn time whenever it starts."""
         return self.loss is None and not self.powers
+
+    @property
+    def returns(self) -> bool:
+        """Whether every job returns: none is lost, and no power ends."""
+        return self.loss is None and not any(power.may_end for power in self.powers)
 
     @property
     def mean(self) -> Parameter:

@@ -40,7 +40,7 @@ from asyncjax.clocks import Clock
 from asyncjax.traces.collection import Arrivals, Verdict, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, by_worker
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.random_draws import DurationBlocks
+from asyncjax.traces.random_draws import Drawn, DurationBlocks
 from asyncjax.traces.server import Rules
 
 GATED_FROM = 64  # workers, from which on a gated stream is faster than the event loop
@@ -115,14 +115,14 @@ def stream_of(
 ) -> Renewals | Gated | None:
     """The stream of all arrivals of `to_deliverer`, if there is one; `least`: the shortest jobs.
 
-    The server takes no time and no power changes. A rule that does not say what it is stuck without
+    The server takes no time. A rule that does not say what it is stuck without
     is left to the event loop, which calls it stuck after so many arrivals.
     """
     rule, run, read_at_start = rules.collect, rules.collector, rules.read_at_start
     gate = None if rules.gate is not None and rules.gate.bound == np.inf else rules.gate
-    n, needs, loses = blocks.clock.n_workers, run.is_stuck_without, blocks.clock.loss is not None
+    n, needs, loses = blocks.clock.n_workers, run.is_stuck_without, not blocks.clock.returns
     is_limited, open_jobs = loses or min(timeout) < np.inf, concurrency or n
-    if rule.holds_back:
+    if rule.holds_back or (blocks.clock.powers and min(timeout) < np.inf):
         return None
     if rule.period is not None and not is_limited and gate is None:
         return Renewals(blocks, open_jobs, read_at_start=read_at_start)
@@ -240,6 +240,8 @@ class Renewals:
         self.rate, self.reach = float(np.sum(1.0 / self.mean)), 0.0
         self.last, self.drawn = np.zeros(active), np.zeros(active, np.int64)
         self.pieces: list[_Piece] = []
+        # With powers, of each worker: ends, what is drawn, how many of its jobs are found.
+        self.drawn_jobs: dict[int, tuple[np.ndarray, list[Drawn], int]] = {}
         self.events = _Events(*(np.zeros(0) for _ in _Events._fields))
 
     def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
@@ -288,8 +290,15 @@ class Renewals:
     def _reach_of(self, n_arrivals: int, pace: Pace | None) -> float:
         """A time by which the first `n_arrivals` of all workers have come, and are drawn."""
         reach = max(self.reach, n_arrivals / self.rate)
+        if self.blocks.clock.powers and not self.reach:
+            everybody = np.arange(len(self.last))
+            expected = np.sum(self.blocks.work(everybody, self.last, reach) / self.mean)
+            reach *= min(2.0, n_arrivals / max(float(expected), 1.0))
         while True:
             short = np.flatnonzero(self.last <= reach)
+            if self.drawn_jobs:
+                self._find(short, reach)
+                short = short[self.last[short] <= reach]
             if len(short):
                 self._draw(short, reach, pace)
             complete = self.last.min()  # every arrival before this moment is known
@@ -314,7 +323,8 @@ class Renewals:
     def _draw(self, short: np.ndarray, reach: float, pace: Pace | None) -> None:
         """Draws on for some workers, about until `reach`."""
         told = None if pace is None else lambda share: pace.drawn(share, reach)
-        left = (reach - self.last[short]) / self.mean[short] / self.blocks.size
+        left = self.blocks.work(short, self.last[short], reach) / self.mean[short]
+        left /= self.blocks.size
         wanted = np.maximum(1, np.ceil(_SPARE * left).astype(np.int64))
         by_wanted = np.argsort(wanted, kind="stable")  # equally many blocks at once
         short, wanted = short[by_wanted], wanted[by_wanted]
@@ -323,8 +333,18 @@ class Renewals:
         drawn = self.blocks.draw(np.repeat(short, wanted), numbers, told)
         for rows in np.split(np.arange(len(short)), np.flatnonzero(np.diff(wanted)) + 1):
             worker, count, at = short[rows], int(wanted[rows[0]]), opens[rows[0]]
-            durations = drawn[at : at + len(rows) * count].reshape(len(rows), -1)
+            shape = len(rows), count * self.blocks.size, *drawn.shape[2:]
+            durations = drawn[at : at + len(rows) * count].reshape(shape)
             begin, ends, late = self.last[worker], durations, None
+            job = self.drawn[worker] * self.blocks.size
+            self.drawn[worker] += count
+            if self.blocks.clock.powers:
+                ends = np.full(shape[:2], np.inf)  # until they are found
+                late = None if self.timeout is None else np.zeros(shape[:2], bool)
+                for who, row, jobs in zip(worker.tolist(), ends, durations.tolist(), strict=True):
+                    self.drawn_jobs[who] = row, jobs, 0
+                self.pieces.append(_Piece(worker, job, begin, ends, late))
+                continue
             if self.timeout is not None:
                 ends = np.minimum(durations, self.timeout[worker, None])
             ends[:, 0] += begin
@@ -333,10 +353,18 @@ class Renewals:
                 start = np.concatenate([begin[:, None], ends[:, :-1]], axis=1)
                 _check_order(start, ends)
                 late = start + durations > ends
-            job = self.drawn[worker] * self.blocks.size
             self.pieces.append(_Piece(worker, job, begin, ends, late))
             self.last[worker] = ends[:, -1]
-            self.drawn[worker] += count
+
+    def _find(self, workers: np.ndarray, reach: float) -> None:
+        """Ends of jobs that were drawn of workers with powers, up to the first after the reach."""
+        for worker in workers.tolist():
+            ends, drawn, count = self.drawn_jobs[worker]
+            ended = self.blocks.in_turn(worker, float(self.last[worker]), drawn[count:], reach)
+            if ended:
+                ends[count : count + len(ended)] = ended
+                self.drawn_jobs[worker] = ends, drawn, count + len(ended)
+                self.last[worker] = ended[-1]
 
     def open_jobs(self, found: _Found, after: np.ndarray) -> OpenJobs:
         """The jobs not delivered after them; `after` int32[E], versions that arrivals hand out."""
@@ -384,7 +412,8 @@ class Gated:
         self.n_workers, self.lead = blocks.clock.n_workers, lead
         self.read_at_start, self.durations = read_at_start, blocks.by_job()
         self.start = [np.zeros(self.n_workers)]  # of the first, second, ... job of every worker
-        self.finish = [next(self.durations)]
+        self.ends = blocks.ends
+        self.finish = [self.ends(0.0, next(self.durations))]
 
     def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
         """The first arrivals; may be asked again, for more."""
@@ -393,7 +422,7 @@ class Gated:
             start = self.finish[-1]
             if k > self.lead:  # all have delivered k - lead jobs
                 start = np.maximum(start, self.finish[k - self.lead - 1].max())
-            finish = start + next(self.durations)
+            finish = self.ends(start, next(self.durations))
             _check_order(start, finish)
             self.start.append(start)
             self.finish.append(finish)

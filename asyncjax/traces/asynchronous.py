@@ -149,9 +149,9 @@ class Rule:
             The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
             whole arrays, also where jobs are given up or lost or, from 64 workers on, a gate holds
             them back; `rennala(b, cancel=True)` is O(n) a round in NumPy. All else (other dispatch
-            rules, `wait_for`, jobs that are stopped, a server that takes time, powers, alarms,
-            rules of one's own that do not say what they are stuck without) runs an event loop,
-            O(log n) an arrival or a cancelled job.
+            rules, `wait_for`, jobs that are stopped, a server that takes time, timeouts with
+            powers, alarms, rules of one's own that do not say what they are stuck without) runs an
+            event loop, O(log n) an arrival or a cancelled job.
 
         Note:
             A run is called stuck (`StalledError`) when no update can come any more: the rule needs
@@ -182,7 +182,7 @@ class Rule:
         interruptible = flag("interruptible", interruptible)
         is_random = {"clock": clock.is_random, "dispatch": dispatch.is_random}
         check_key(key, " and ".join(what for what, drawn in is_random.items() if drawn) or None)
-        is_free = service is None and interruptible and not clock.powers
+        is_free = service is None and interruptible
         is_whole = self.gate is None and self.timeout is None and concurrency is None
 
         def make(count: int) -> EventTrace:
@@ -192,7 +192,7 @@ class Rule:
                 duration_key, dispatch_key = jax.random.split(host_key)
             blocks, run = DurationBlocks(clock, duration_key, factor), collector(collect, n)
             if is_free and dispatch.answers_deliverer and run.timer is None:
-                if is_whole and clock.is_plain and collect.restarts is not None:
+                if is_whole and clock.returns and collect.restarts is not None:
                     return restarted(blocks, n_updates, collect, pace)
                 rules = Rules(list, collect, run, self.gate, self.read == "start")
                 stream = stream_of(blocks, rules, n_updates, concurrency, timeout, least)

@@ -10,30 +10,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
-from operator import length_hint
+from operator import add, length_hint
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from asyncjax.checks import one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.clocks.clock import Times
 from asyncjax.clocks.law import unshared
-from asyncjax.clocks.timeline import timelines
-from asyncjax.clocks.validate import (
-    check_given,
-    check_lengths,
-    has_own_laws,
-    is_doubtful,
-    try_laws,
-)
+from asyncjax.clocks.timeline import Timelines
+from asyncjax.clocks.validate import check_given, has_own_laws, is_doubtful, try_laws
 
 Finish = Callable[[float], float]
 Load = float | np.ndarray
+Drawn = Any  # a duration; or download, compute and upload [..., 3], where links meet powers
 
 
 _BLOCK = 64  # jobs of one lane
@@ -110,12 +106,15 @@ class DurationBlocks:
             outside this library are always asked for 64, in case they round by the block.
     """
 
-    def __init__(self, clock: Clock, key: jax.Array | None, load: Load = 1.0) -> None:
+    def __init__(
+        self, clock: Clock, key: jax.Array | None, load: Load = 1.0, size: int = _BLOCK
+    ) -> None:
         self.clock, self.key, self._load = unshared(clock), key, load
         self._links = clock.download is not None or clock.upload is not None
         self._own = has_own_laws(clock)
         many = clock.n_workers >= _MANY_WORKERS and not self._own
-        self.size = _SMALL_BLOCK if many else _BLOCK
+        self.size = _SMALL_BLOCK if many else size
+        self.is_apart = bool(clock.powers) and self._links
         if self._own:
             with on_host(key) as host_key:
                 try_laws(self.clock, host_key)
@@ -125,15 +124,14 @@ class DurationBlocks:
         worker: np.ndarray,
         block: np.ndarray,
         told: Callable[[float], None] | None = None,
-        *,
-        apart: bool = False,
     ) -> np.ndarray:
         """Blocks number `block[l]` of workers `worker[l]`; `told` hears of the share drawn.
 
         `worker` int[l]; `block` int[l]; returns float64[l, size], time units; inf for a job that
-        never returns, if the clock may lose jobs. Where parts are kept `apart`, float64[l, size,
-        3]: download, compute and upload.
+        never returns, if the clock may lose jobs. Where links meet powers, float64[l, size, 3]:
+        download, compute and upload.
         """
+        apart = self.is_apart
         width, pieces = _FEW if len(worker) <= 4 * _FEW else _MANY, []
         if self.size == _SMALL_BLOCK:
             width = _SMALL_LANES
@@ -153,10 +151,59 @@ class DurationBlocks:
         return drawn if apart else durations
 
     def by_job(self) -> Iterator[np.ndarray]:
-        """Durations of the first, second, ... job of every worker, float64[n] each."""
+        """What is drawn of the first, second, ... job of every worker, float64[n] each."""
         for block in count():
             n = self.clock.n_workers
-            yield from self.draw(np.arange(n), np.full(n, block)).T
+            yield from self.draw(np.arange(n), np.full(n, block)).swapaxes(0, 1)
+
+    @cached_property
+    def timelines(self) -> Timelines:
+        """The powers of the workers."""
+
+        def draw(
+            clock: Clock, key: jax.Array | None, worker: np.ndarray, first: np.ndarray, count: int
+        ) -> np.ndarray:
+            return DurationBlocks(clock, key, size=count).draw(worker, first // count)
+
+        with on_host(self.key) as key:
+            return Timelines(self.clock, key, draw)
+
+    def ends(self, start: ArrayLike, drawn: np.ndarray) -> np.ndarray:
+        """When a job of every worker is done, float64[n], by finite starts and what is drawn."""
+        if not self.clock.powers:
+            return start + drawn
+        if not self.is_apart:
+            return self.timelines.finish(start, drawn)
+        download, compute, upload = drawn.T
+        return self.timelines.finish(start + download, compute) + upload
+
+    def in_turn(self, worker: int, now: float, drawn: list[Drawn], until: float) -> list[float]:
+        """When jobs of a worker are done that follow each other, up to the first after `until`."""
+        if not self.is_apart:
+            return self.timelines.lines[worker].in_turn(now, drawn, until)
+        end, ends = self.end_of(worker), list[float]()
+        for parts in drawn:
+            now = end(now, parts)
+            ends.append(now)
+            if now > until:
+                break
+        return ends
+
+    def work(self, worker: np.ndarray, start: np.ndarray, until: float) -> np.ndarray:
+        """What workers int[l] do from `start` float64[l] on, as time at power 1, float64[l]."""
+        if not self.clock.powers:
+            return until - start
+        done = self.timelines.done
+        return done(worker, np.full(len(worker), until)) - done(worker, start)
+
+    def end_of(self, worker: int) -> Callable[[float, Drawn], float]:
+        """When a job of a worker is done, as a function of its start and what is drawn."""
+        if not self.clock.powers:
+            return add
+        finish = self.timelines.lines[worker].finish
+        if not self.is_apart:
+            return finish
+        return lambda start, parts: finish(start + parts[0], parts[1]) + parts[2]
 
     def _check(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
         doubtful = is_doubtful(durations, float(np.max(self._load)))
@@ -180,7 +227,7 @@ class DurationBlocks:
 
 
 class NextDurations:
-    """The next durations of workers, each of whom counts his own jobs; `taken` int32[n].
+    """What is drawn of workers' next jobs, each of whom counts his own; `taken` int32[n].
 
     Who has used up a block draws along with all who soon will; two blocks of each are held.
     """
@@ -188,30 +235,31 @@ class NextDurations:
     def __init__(self, blocks: DurationBlocks) -> None:
         self._blocks, n, self._size = blocks, blocks.clock.n_workers, blocks.size
         self.taken, self._end = np.zeros(n, np.int32), np.zeros(n, np.int32)  # end of what is held
-        self._held, self._everybody = np.empty((n, 2 * self._size)), np.arange(n)
+        shape = (n, 2 * self._size, 3) if blocks.is_apart else (n, 2 * self._size)
+        self._held, self._everybody = np.empty(shape), np.arange(n)
         self._refill()
 
     def all(self) -> np.ndarray:
-        """Durations of the next job of every worker, float64[n]."""
+        """What is drawn of the next job of every worker, float64[n]."""
         if (self.taken == self._end).any():
             self._refill()
         durations = self._held[self._everybody, self.taken % (2 * self._size)]
         self.taken += 1
         return durations
 
-    def one(self, worker: int) -> float:
-        """Duration of the next job of one worker."""
+    def one(self, worker: int) -> Drawn:
+        """What is drawn of the next job of one worker."""
         job = int(self.taken[worker])
         if job == self._end[worker]:
             self._refill()
         self.taken[worker] = job + 1
-        return float(self._held[worker, job % (2 * self._size)])
+        return self._held[worker, job % (2 * self._size)].tolist()
 
     def _refill(self) -> None:
         """Draws the next block of all who have used up half of their last one."""
         workers = np.flatnonzero(self.taken > self._end - self._size // 2)
         block = self._end[workers] // self._size
-        held = self._held.reshape(-1, 2, self._size)
+        held = self._held.reshape(-1, 2, self._size, *self._held.shape[2:])
         held[workers, block % 2] = self._blocks.draw(workers, block)
         self._end[workers] += self._size
 
@@ -239,39 +287,23 @@ def finishes(
     blocks: DurationBlocks, jobs_expected: float
 ) -> tuple[list[Finish], Callable[[int, float], bool]]:
     """Per worker, when its next job is done; and whether a worker has no power from a time on."""
-    clock = blocks.clock
-    streams = _streams(blocks, jobs_expected, apart=bool(clock.powers))
-    if not clock.powers:
+    streams = _streams(blocks, jobs_expected)
+    if not blocks.clock.powers:
         plain = [lambda now, draw=stream.__next__: now + draw() for stream in streams]
         return plain, lambda worker, now: False
-    with on_host(blocks.key) as key:
-        lines = timelines(clock, key, draw=_draw_on_host)
 
     def finish_of(worker: int) -> Finish:
-        parts, line = streams[worker], lines[worker]
-
-        def finish(now: float) -> float:
-            download, compute, upload = next(parts)
-            return line.finish(now + download, compute) + upload
-
-        return finish
+        draw, end = streams[worker].__next__, blocks.end_of(worker)
+        return lambda now: end(now, draw())
 
     def has_left(worker: int, now: float) -> bool:
-        return lines[worker].finish(now, _LEAST_WORK) == np.inf
+        return blocks.timelines.lines[worker].finish(now, _LEAST_WORK) == np.inf
 
-    return [finish_of(worker) for worker in range(clock.n_workers)], has_left
-
-
-def _draw_on_host(
-    clock: Clock, key: jax.Array | None, worker: int, first: int, count: int
-) -> np.ndarray:
-    with on_host(key) as host_key:
-        times = clock.job_times(host_key, np.int32(worker), np.int32(first), count)
-        return check_lengths(clock, host_key, worker, first, np.asarray(times.total, np.float64))
+    return [finish_of(worker) for worker in range(blocks.clock.n_workers)], has_left
 
 
-def _streams(blocks: DurationBlocks, jobs_expected: float, *, apart: bool) -> list[Iterator[Any]]:
-    """One endless iterator per worker over the durations of its jobs, or their parts.
+def _streams(blocks: DurationBlocks, jobs_expected: float) -> list[Iterator[Drawn]]:
+    """One endless iterator per worker over what is drawn of its jobs.
 
     A worker that runs out draws along with all others that soon will, since a call costs about the
     same for one as for many.
@@ -283,7 +315,7 @@ def _streams(blocks: DurationBlocks, jobs_expected: float, *, apart: bool) -> li
 
     def refill(workers: list[int], count: int) -> None:
         numbers = drawn[workers][:, None] + np.arange(count)[::-1]
-        times = blocks.draw(np.repeat(workers, count), numbers.ravel(), apart=apart)
+        times = blocks.draw(np.repeat(workers, count), numbers.ravel())
         for row, worker in enumerate(workers):
             queued[worker] = [*times[row * count : (row + 1) * count].tolist(), *queued[worker]]
         drawn[workers] += count

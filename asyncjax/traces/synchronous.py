@@ -15,7 +15,7 @@ In k-batch-sync (`restarted`), a worker who delivers goes on at once, until b gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,7 +34,6 @@ from asyncjax.traces.random_draws import (
     NextDurations,
     check_key,
     count_of_updates,
-    finishes,
     on_host,
 )
 
@@ -126,8 +125,8 @@ trains: use simulation.run_policy
             blocks = DurationBlocks(clock, duration_key, float(self.load))
             begins, served = np.empty(n_updates), np.empty((n_updates, n), np.int32)
             finished, share = np.empty((n_updates, n)), np.full((n_updates, 1), 1 / np.float32(k))
-            for r, finish_from in zip(range(n_updates), _rounds(blocks), strict=False):
-                finish = finish_from(now)
+            for r, drawn in zip(range(n_updates), blocks.by_job(), strict=False):
+                finish = blocks.ends(now, drawn)
                 order = np.argsort(finish, kind="stable")
                 begins[r], served[r], finished[r] = now, order, finish[order]
                 if np.isinf(finished[r, k - 1]):
@@ -183,16 +182,6 @@ def synchronous(
     return rounds.trace(clock, n_updates=n_updates, until=until, key=key, progress=progress)
 
 
-def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:
-    """Per round, the finish times float64[n] as a function of its start."""
-    if blocks.clock.is_plain:
-        for durations in blocks.by_job():
-            yield durations.__add__
-    done, _ = finishes(blocks, 0)
-    while True:
-        yield lambda now: np.array([finish(now) for finish in done])
-
-
 def restarted(
     blocks: DurationBlocks, n_updates: int, collect: Collection, pace: Pace | None = None
 ) -> EventTrace:
@@ -205,7 +194,7 @@ def restarted(
     time, start, begun = np.empty(shape), np.empty(shape), np.empty((n_updates, n))
     worker, job = np.empty(shape, np.int32), np.empty(shape, np.int32)
     for r in range(n_updates):
-        begin, finish = begun[r], now + following.all()
+        begin, finish = begun[r], blocks.ends(now, following.all())
         begin[:] = now
         for place in range(period):
             i = int(np.argmin(finish))
@@ -213,7 +202,7 @@ def restarted(
             time[r, place], start[r, place], worker[r, place] = now, begin[i], i
             job[r, place] = following.taken[i] - 1
             if place < period - 1:
-                begin[i], finish[i] = now, now + following.one(i)
+                begin[i], finish[i] = now, blocks.end_of(i)(now, following.one(i))
         if pace is not None:
             pace.at(r + 1, now)
     if pace is not None:

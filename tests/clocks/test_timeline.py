@@ -33,8 +33,8 @@ def tables(draw, lengths, rates, zeros):
 
 
 def recorded_lengths(clock, key, worker, first, count):
-    row = clock.parameters["durations"][worker]
-    return row[(first + np.arange(count)) % len(row)]
+    table = clock.parameters["durations"]
+    return table[worker[:, None], (first[:, None] + np.arange(count)) % table.shape[1]]
 
 
 def line_of(powers):
