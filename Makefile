@@ -6,6 +6,8 @@ BIN := .venv/bin
 QUICK_XLA := --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true \
 	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$(QUICK_XLA)"
+# Each of two workers begins with one half, in order: neighbouring tests share fixtures and programs. Who is idle takes over.
+TWO := -n 2 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: run test test-slow test-all test-minimum check experiments pages notebooks docs bench bench-gpu clean
@@ -14,10 +16,10 @@ run: .venv/run  ## the main job: which way of training copes best with uneven wo
 	$(BIN)/python -m experiments.compare
 
 test: .venv/test  ## the fast tier of tests and doctests: what is short
-	$(QUICKLY) $(BIN)/python -m pytest -n 2 -m "not slow"
+	$(QUICKLY) $(BIN)/python -m pytest $(TWO) -m "not slow"
 
 test-slow: .venv/test  ## the tests that take longer
-	$(QUICKLY) $(BIN)/python -m pytest -n 2 -m slow
+	$(QUICKLY) $(BIN)/python -m pytest $(TWO) -m slow
 
 test-all: test test-slow  ## every test
 

@@ -13,7 +13,7 @@ from tests.oracles.problems import quadratic_optimum
 
 pytestmark = pytest.mark.slow
 RULES = {rule.name: rule for rule in rules_for(4, 1.0)}
-STEPS = tuple(2.0 ** (power / 2) for power in range(-12, 6))
+STEPS = tuple(2.0**power for power in range(-6, 3))
 
 
 def lessons_of(rows):
