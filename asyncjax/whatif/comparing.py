@@ -42,7 +42,7 @@ from asyncjax.traces import EventTrace
 from asyncjax.traces.random_draws import check_key
 from asyncjax.whatif import serving
 
-Make = Callable[[Clock, int, jax.Array], EventTrace]  # (clock, n_updates, key) -> trace
+Make = Callable[..., EventTrace]  # (clock, n_updates, key, server=0.0) -> trace
 Rows = Sequence[np.ndarray]  # float64[k_i], one row per worker, time units
 Tell = Callable[[str, float], None]  # what is being done, and the share of it that is done
 SYNCHRONOUS = "synchronous"
