@@ -125,7 +125,7 @@ class Range(NamedTuple):
 
     bound: str
     word: str  # what each set says, and both
-    count: str  # also how many conditions hold
+    tally: str  # also how many conditions hold
 
 
 def ranges(found: pages.Verdict, *, logs: bool = True) -> list[Range]:

@@ -132,7 +132,7 @@ def test_a_bound_that_was_chosen_is_moved_until_a_word_or_a_count_turns():
     (one,) = pages.ranges(found)
     assert one.bound == "0.5"
     assert one.word == "0.223 to any"  # below exp(-1.5) nothing holds; the third never does
-    assert one.count == "0.223 to 0.819"  # above exp(-0.2) the near one does
+    assert one.tally == "0.223 to 0.819"  # above exp(-0.2) the near one does
     (line,) = pages.ranges(found, logs=False)
     assert line.bound == "0.693"
 
