@@ -158,10 +158,11 @@ def times_of(
         ]
 
     factors = Factors("recorded", scene.skew, scene.noise, "free")
+    optimizer: Any = METHODS[method].optimizer  # none of these is without
     found = crossings(
         [drawn(factors, one) for _, one in asked],
         traces.lasting(make, scene.horizon, n_updates=RECORDS, multiple_of=RECORDS),
-        METHODS[method].optimizer,
+        optimizer,
         steps,
         [one for _, one in asked],
         LEVELS[-1],
@@ -209,7 +210,7 @@ def _rows(settings: Settings, scene: Place, method: str) -> pd.DataFrame:
     steps = 2.0 ** np.arange(least, most, len(knobs) / 2)
     trials = len(steps) * len(knobs)
     instances = seeds_of(settings.seed, TUNING, settings.tuning_instances)
-    found, left = times_of(scene, method, knobs, steps, instances)
+    found, left = times_of(scene, method, knobs, steps.tolist(), instances)
     late = np.where(np.isfinite(found), 0.0, np.minimum(left, 1.0))  # as in the matrix
     scores = (np.log(np.minimum(found, scene.horizon)) + late).mean(axis=-1)
     at, setting = np.unravel_index(np.argmin(scores), scores.shape)
@@ -226,7 +227,7 @@ def _rows(settings: Settings, scene: Place, method: str) -> pd.DataFrame:
             **scene._asdict(),
             "step": float(steps[at]),
             "knob": float(next(iter(chosen[0].values()), 0)),
-            "time": times_of(scene, method, chosen, steps[at : at + 1], shown)[0].ravel(),
+            "time": times_of(scene, method, chosen, [float(steps[at])], shown)[0].ravel(),
             "horizon": scene.horizon,
             "trials": trials,
             "tuning_gradients": round(trials * len(instances) * N_WORKERS * scene.horizon),
@@ -264,13 +265,14 @@ def pair_of(
     result: Result, letter: str, recording: str, memory: str, names: tuple[str, str], level: float
 ) -> Pair:
     """What a set says of two methods."""
-    apart = [
+    alone, remembered = (
         logs[names[0]] - logs[names[1]]
         for logs in (logs_of(result, letter, recording, one) for one in (ALONE, memory))
-    ]
-    zero = np.zeros_like(apart[0])
-    asked = ((apart[0], zero), (apart[1], zero), (*reversed(apart),))
-    return Pair(*(paired(*one, result.seed, level, draws_at(level)) for one in asked))
+    )
+    zero = np.zeros_like(alone)
+    asked = ((alone, zero), (remembered, zero), (remembered, alone))
+    before, after, change = (paired(*one, result.seed, level, draws_at(level)) for one in asked)
+    return Pair(before, after, change)
 
 
 def sign_of(differences: Sequence[Difference]) -> int:
@@ -336,7 +338,8 @@ def deviations(result: Result) -> dict[str, float]:
 
     def of(letter: str, memory: str) -> list[float]:
         logs = logs_of(result, letter, ALL, memory)
-        return [np.std(logs[a] - logs[b], ddof=1) for a, b in combinations(result.methods, 2)]
+        pairs = combinations(result.methods, 2)
+        return [float(np.std(logs[a] - logs[b], ddof=1)) for a, b in pairs]
 
     return {one: float(np.median([of(letter, one) for letter in SETS])) for one in MEMORIES}
 
@@ -390,7 +393,8 @@ def advised(result: Result) -> dict[str, Any]:
             best = result.rank({"scene": scene.name}, "A")["method"].iloc[0]
             values = (result.values(name, "B", scene=scene.name) for name in (method, best))
             logs.append([np.log(table.to_numpy()[0]) for table in values])
-        cost[memory] = decision.ratio_of(paired(*np.mean(logs, axis=0), result.seed)).text
+        named, best = np.mean(logs, axis=0)
+        cost[memory] = decision.ratio_of(paired(named, best, result.seed)).text
     asked = sum(memory != ALONE for _, memory, *_ in said)
     return {"scenes": asked, "changed": changed, "over best": cost}
 

@@ -87,7 +87,7 @@ def times(
     rule: Any = METHODS[method].rule_of({})
     keys = [jax.random.key(one.noise(0)) for one in drawings]
     runs = [rule.trace(clock, n_updates=n_updates, key=key) for key in keys]
-    optimizer = METHODS[method].optimizer
+    optimizer: Any = METHODS[method].optimizer
     return crossings(parts, runs, optimizer, step_sizes, drawings, LEVELS[-1], records=n)[0]
 
 
