@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 import jax
 import numpy as np
@@ -35,6 +35,7 @@ Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # begins, rates, work of know
 
 _BLOCK, _LANES = 16, 256  # lengths of a block; blocks of all workers that are drawn at first
 _FEW = 24  # workers, below which jobs one by one are found faster than in whole arrays
+_AHEAD = 1.25  # times a start, until which pieces of all workers are drawn along
 _PATIENCE = 200_000  # pieces in a row without any work, before a worker is called idle for ever
 
 
@@ -109,7 +110,7 @@ class Timeline:
 
 
 class Timelines:
-    """Powers of all workers over time; `lines` has one for every worker."""
+    """Powers of all workers over time."""
 
     def __init__(self, clock: Clock, key: Array | None, draw: Draw) -> None:
         n, self._draw = clock.n_workers, draw
@@ -117,12 +118,17 @@ class Timelines:
             (power, np.asarray(power.rates, np.float64), _length_keys(power, key, number))
             for number, power in enumerate(clock.powers)
         ]
+        self._known = [[np.zeros(0)] * n for _ in self._powers]  # ends of pieces of one power
         self._tables: list[Table] = [(np.zeros(1), np.zeros(1), np.zeros(1))] * n
         self._blocks = np.zeros(n, np.int64)
         self._ends, self._totals = np.zeros(n), np.zeros(n)  # time and work at the end of a table
         self._joined: tuple[np.ndarray, ...] | None = None
         self._piece = np.zeros(n, np.int64)  # of the last start in `finish`
-        self.lines = [Timeline(partial(self._pieces, worker)) for worker in range(n)]
+
+    @cached_property
+    def lines(self) -> list[Timeline]:
+        """The timeline of every worker."""
+        return [Timeline(partial(self._pieces, worker)) for worker in range(len(self._tables))]
 
     def finish(self, start: ArrayLike, work: np.ndarray) -> np.ndarray:
         """`Timeline.finish` of one job of every worker, float64[n]; starts must be finite."""
@@ -192,7 +198,7 @@ class Timelines:
                     f"powers must let a worker go on, got none for {_PATIENCE} pieces in a row"
                     f" until time {begins[-1]:g}"
                 )
-        workers = np.union1d(short, np.flatnonzero(self._ends <= 2.0 * start))
+        workers = np.union1d(short, np.flatnonzero(self._ends <= _AHEAD * start))
         self._joined = None
         for blocks in np.unique(self._blocks[workers]):
             least = max(1, _LANES // len(self._tables))
@@ -201,8 +207,8 @@ class Timelines:
     def _tabulate(self, workers: np.ndarray, blocks: int) -> None:
         """Makes the tables of workers int[g] from so many blocks of lengths of every power."""
         parts = [
-            (self._ends_of(power, keys, workers, blocks), rates[workers])
-            for power, rates, keys in self._powers
+            (self._ends_of(number, workers, blocks), self._powers[number][1][workers])
+            for number in range(len(self._powers))
         ] or [(np.full((len(workers), 1), np.inf), np.ones((len(workers), 1)))]
         together = np.concatenate([ends for ends, _ in parts], axis=1)
         order = np.argsort(together, axis=1, kind="stable")
@@ -233,19 +239,26 @@ class Timelines:
         self._ends[workers], self._totals[workers] = begins[last], work[last]
         self._blocks[workers] = blocks
 
-    def _ends_of(
-        self, power: Power, keys: list[Array | None], workers: np.ndarray, blocks: int
-    ) -> np.ndarray:
+    def _ends_of(self, number: int, workers: np.ndarray, blocks: int) -> np.ndarray:
         """Ends of the first pieces of one power, float64[g, pieces]; the last may be inf."""
+        (power, _, keys), known = self._powers[number], self._known[number]
         most, size = np.shape(power.rates)[1] - 1, _BLOCK * len(power.lengths)
         is_all = not power.repeats and most <= blocks * size
         blocks = max(1, -(-most // size)) if is_all else blocks
-        who, first = np.repeat(workers, blocks), np.tile(np.arange(blocks) * _BLOCK, len(workers))
-        drawn = [
-            self._draw(clock, key, who, first, _BLOCK)
-            for clock, key in zip(power.lengths, keys, strict=True)
-        ]
-        ends = np.cumsum(np.stack(drawn, axis=-1).reshape(len(workers), -1), axis=1)
+        ends = np.stack([known[worker] for worker in workers])  # alike, as their blocks are
+        if (first := ends.shape[1] // size) < blocks:
+            who = np.repeat(workers, blocks - first)
+            begin = np.tile(np.arange(first, blocks) * _BLOCK, len(workers))
+            drawn = [
+                self._draw(clock, key, who, begin, _BLOCK)
+                for clock, key in zip(power.lengths, keys, strict=True)
+            ]
+            lengths = np.stack(drawn, axis=-1).reshape(len(workers), -1)
+            last = ends[:, -1:] if first else np.zeros((len(workers), 1))
+            new = np.cumsum(np.concatenate([last, lengths], axis=1), axis=1)[:, 1:]
+            ends = np.concatenate([ends, new], axis=1)
+            for worker, row in zip(workers, ends, strict=True):
+                known[worker] = row
         if is_all:
             return np.pad(ends[:, :most], ((0, 0), (0, 1)), constant_values=np.inf)
         return ends
