@@ -57,7 +57,7 @@ def reads(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "answer", Answer)
-    monkeypatch.setattr(command, "seconds_of", lambda log: 0.0)  # it refuses one worker
+    monkeypatch.setattr(command, "seconds_of", lambda *_: 0.0)  # it refuses one worker
     return asked
 
 
