@@ -52,7 +52,7 @@ LEFT_OUT = {
     **dict.fromkeys(("delay_bench", "rollouts_learning"), "long runs of networks; not tried"),
     "diloco_gaussians": "a cell takes 28 s",
     "matrix_memory": "all instances of a recording are swept at once, which takes a minute",
-    "compare_server": "the cells are those of compare, with a server; the winner's turn is a row of its test",
+    "compare_server": "its cells are those of compare, with a server",
     **dict.fromkeys(("diloco", "diloco_links"), "its text is not installed with the tests"),
     "cluster_recorded": "its table of jobs does not come with the library",
     "tpu_costs": "it needs the compiler of a TPU",
