@@ -202,9 +202,10 @@ def counted(rows: list[list[str]]) -> str:
     """How many claims hold, in words; where the sets differ, the weaker verdict counts.
 
     Example:
-        >>> cells = ["holds", "holds: a check of the code", "in part (7 of 9; A 8, B 7)"]
+        >>> check = "holds: a check of the code"
+        >>> cells = ["holds", check, check, "in part (7 of 9; A 8, B 7)"]
         >>> counted([[""] * VERDICT + [cell] for cell in cells])
-        'Of 3 claims checked 1 hold here, 1 in part, 0 do not; 1 more are checks of the code'
+        'Of 4 claims checked 1 hold here, 1 in part, 0 do not; the other 2 are checks of the code'
     """
     cells = [row[VERDICT] for row in rows]
     words = ([word for word in statistics.RANKING if word in cell] for cell in cells)
@@ -213,8 +214,8 @@ def counted(rows: list[list[str]]) -> str:
     return (
         f"Of {count.total()} claims checked {count[statistics.HOLDS] - sure} hold here,"
         f" {count[statistics.IN_PART]} in part, {count[statistics.FAILS]} do not"
-        + (f", of {none} no significant difference" if none else "")
-        + (f"; {sure} more are checks of the code" if sure else "")
+        + (f", for {none} there is no significant difference" if none else "")
+        + (f"; the other {sure} are checks of the code" if sure else "")
     )
 
 
