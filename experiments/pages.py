@@ -214,7 +214,7 @@ def counted(rows: list[list[str]]) -> str:
     return (
         f"Of {count.total()} claims checked {count[statistics.HOLDS] - sure} hold here,"
         f" {count[statistics.IN_PART]} in part, {count[statistics.FAILS]} do not"
-        + (f", for {none} there is no significant difference" if none else "")
+        + (f", for {none} no difference is seen" if none else "")
         + (f"; the other {sure} are checks of the code" if sure else "")
     )
 
