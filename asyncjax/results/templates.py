@@ -51,14 +51,13 @@ def render(
         ...     render(path, {"time": 2.0})
         'It takes 2.0 s.'
     """
-    file = Path(path)
-    return _compiled(file, file.read_text(encoding="utf-8"), marked, extra).render(namespace)
+    file, jinja2 = Path(path), checks.extra("jinja2", extra)
+    return _compiled(jinja2, file, file.read_text(encoding="utf-8"), marked).render(namespace)
 
 
 @cache
-def _compiled(path: Path, text: str, marked: bool, extra: str) -> Any:
+def _compiled(jinja2: Any, path: Path, text: str, marked: bool) -> Any:
     """The template of a text; that of what-if's words takes a fifth of a second to compile."""
-    jinja2 = checks.extra("jinja2", extra)
     environment = jinja2.Environment(
         autoescape=path.name.endswith(".html.j2"),
         undefined=jinja2.StrictUndefined,
