@@ -28,7 +28,7 @@ from asyncjax.live.ray_engine import ray
 from asyncjax.study import named, protocol
 from asyncjax.study.digests import digests, key_of
 from asyncjax.study.programs import records_of_cell
-from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.protocol import Seeds
 from asyncjax.study.scene import Measure, Method, Scene
 from asyncjax.study.search import Settings
 
@@ -216,7 +216,7 @@ def _numbers(
         values = [[float(one[name]) for name in names] for one in numbers]
         arrays[f"numbers {place}"] = np.array(values, np.float64)
         arrays[f"names {place}"] = np.array(names)
-        if order.names.role == TUNING:
+        if order.seeds[0].tunes:
             arrays[f"score {place}"] = np.array(measure.scored(numbers, scenes))
     return arrays
 

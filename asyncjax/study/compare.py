@@ -24,13 +24,12 @@ from asyncjax import checks
 from asyncjax.live import Engine
 from asyncjax.study import named, search
 from asyncjax.study.cells import Cell, Cells, Study, cell_of
-from asyncjax.study.protocol import LIMITS, SET_A, SET_B, SET_C, TUNING, Seeds
+from asyncjax.study.protocol import LIMITS, SETS, TUNED, TUNING, TUNING_OF, Seeds
 from asyncjax.study.result import HEAD, TIMES, Result
 from asyncjax.study.scene import Measure, Method, Scene
 from asyncjax.study.search import Knob, Settings, Tuned
 from asyncjax.terminal import Left, display
 
-SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
 PRICE = 1.5  # the horizon of methods that are not tuned, in horizons of those that are
 _FEWEST = 4  # trials of a round, so that a best value in its middle says something
 _SHARED = ("threads", "devices")  # engines whose workers see what this process has
@@ -53,14 +52,20 @@ class Rounds(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What settings are chosen for: a measure, in a scene or in several together."""
+    """What settings are chosen for: a measure of a set, in a scene or in several together."""
 
     scenes: tuple[str, ...]
     measure: int  # its place
+    letter: str  # of the set
+
+    @property
+    def tuning(self) -> str:
+        """The role of the instances on which they are chosen."""
+        return TUNING_OF[SETS[self.letter]]
 
     def cells(self, method: str, settings: Settings) -> list[Cell]:
         """The cells that a trial needs."""
-        return [cell_of(scene, method, TUNING, settings) for scene in self.scenes]
+        return [cell_of(scene, method, self.tuning, settings) for scene in self.scenes]
 
     def score(self, study: Study, method: str, settings: Settings) -> float:
         """The mean of the scenes' scores."""
@@ -72,7 +77,7 @@ class Row(NamedTuple):
     """Rows of a cell in the table."""
 
     goal: Goal
-    letter: str  # of the set; "tuning"
+    letter: str  # of the set; where it was tuned
     cell: Cell
 
 
@@ -109,7 +114,7 @@ def compare(
         trials: Settings that every method tries before it is asked whether a best one is at an
             edge, in equal rounds; at least as many as any method has knobs.
         instances: Of each set.
-        tuning_instances: On which settings are tried.
+        tuning_instances: On which settings are tried; each set has such instances of its own.
         measure: What is told of a run and what is compared. Of several by name, every method is
             tuned for each by itself, and rows have the column `tuned_for`; they must compare one
             column. None: `MEASURE` of the file or module of the scenes.
@@ -163,8 +168,10 @@ def compare(
     checks.instance("tuned_over", tuned_over, TunedOver, words)
     if not sets or not {*sets} <= {*SETS}:
         raise ValueError(f"sets must be of A, B and C, got {sets!r}")
-    counts = {SETS[letter]: _count("instances", instances) for letter in sets}
-    counts[TUNING] = _count("tuning_instances", tuning_instances)
+    count = checks.whole("instances", instances, 1, LIMITS["number"])
+    counts = {SETS[letter]: count for letter in sets}
+    tried = checks.whole("tuning_instances", tuning_instances, 1, TUNED)
+    counts |= {TUNING_OF[role]: tried for role in counts}
     is_tuned, space = tuned_over is not TunedOver.UNTUNED, space or {}
     study = _study(scenes, methods, measure, counts, path, seed, version, engine)
     study = replace(study, stretch=1.0 if is_tuned else PRICE)
@@ -174,7 +181,8 @@ def compare(
     _probe(study, defaults)
     are_together = tuned_over is TunedOver.ALL_SCENES
     units = [(*study.scenes,)] if are_together else [(scene,) for scene in study.scenes]
-    goals = [Goal(unit, place) for place in range(len(study.measures)) for unit in units]
+    places = range(len(study.measures))
+    goals = [Goal(unit, place, letter) for place in places for unit in units for letter in sets]
     before = 0
     with ExitStack() as stack:
         told = progress if callable(progress) else _display(progress)
@@ -187,14 +195,13 @@ def compare(
                 cells, engine, lambda done, left: told(Left(before + done, left + later, text))
             )
 
-        tuned = _tune(study, spaces, pace, goals, compute, len(sets)) if is_tuned else {}
+        tuned = _tune(study, spaces, pace, goals, compute) if is_tuned else {}
         reported = [
-            Row(goal, letter, cell_of(scene, method, SETS[letter], settings))
+            Row(goal, goal.letter, cell_of(scene, method, SETS[goal.letter], settings))
             for goal in goals
             for method, default in defaults.items()
             for settings in [tuned[method, goal].best.settings if is_tuned else default]
             for scene in goal.scenes
-            for letter in sets
         ]
         compute([row.cell for row in reported], "sets", 0)
     return _result(study, tuned, reported, has_names=isinstance(measure, Mapping))
@@ -249,7 +256,7 @@ def objective(
         >>> tried({"step": 0.5})["score"] < tried({"step": 0.1})["score"]
         True
     """
-    counts = {TUNING: _count("instances", instances)}
+    counts = {TUNING: checks.whole("instances", instances, 1, TUNED)}
     study = _study({"scene": scene}, {"method": method}, measure, counts, path, seed, version)
     _probe(study, {})
 
@@ -301,10 +308,6 @@ def _study(
     study = Study(makers, by_name, measures, seed, counts, cells, {**sources, **more}, version)
     study.digest()
     return study
-
-
-def _count(name: str, value: Any) -> int:
-    return checks.whole(name, value, 1, LIMITS["number"])
 
 
 def _knobs(space: Mapping[str, Knob]) -> Mapping[str, Knob]:
@@ -380,10 +383,9 @@ def _tune(
     rounds: Rounds,
     goals: Sequence[Goal],
     compute: Compute,
-    sets: int,
 ) -> Chosen:
     """Tunes all methods for all goals. Sets follow."""
-    after = sets * len(spaces) * sum(len(goal.scenes) for goal in goals)
+    after = len(spaces) * sum(len(goal.scenes) for goal in goals)
 
     def evaluate(asked: Mapping[Any, Sequence[Settings]], turn: int) -> dict[Any, list[float]]:
         more = rounds.trials * max(rounds.least - turn - 1, 0)
@@ -409,13 +411,13 @@ def _tune(
 def _result(study: Study, tuned: Chosen, reported: list[Row], *, has_names: bool) -> Result:
     """Trials first, then what was chosen: a row an instance of every cell, with all columns."""
     rows = [
-        Row(goal, "tuning", cell_of(scene, method, TUNING, trial.settings))
+        Row(goal, goal.tuning, cell_of(scene, method, goal.tuning, trial.settings))
         for (method, goal), one in tuned.items()
         for scene in goal.scenes
         for trial in one.trials
     ]
     edges = [
-        f"{', '.join(goal.scenes)}: {edge} of {method}"
+        f"{', '.join(goal.scenes)}, set {goal.letter}: {edge} of {method}"
         for (method, goal), one in tuned.items()
         for edge in one.edges
     ]

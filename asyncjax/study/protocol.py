@@ -1,10 +1,10 @@
 """How experiments compare methods: instances, targets, and times that may never come.
 
 An *instance* is what a method meets: how the data are split, how the workers' times are drawn, and
-where the model starts. *Noise* is what differs when the same instance is run again. Methods are
-tuned on instances of the role `TUNING`; what is shown comes from `SET_A`, or from `SET_B`, which
-must give the same verdict. No seed of one role is a seed of another: role, purpose, number and
-repeat are digits of the seed, so seeds differ wherever one of these does.
+where the model starts. *Noise* is what differs when the same instance is run again. What is shown
+comes from `SET_A`, or from `SET_B`, which must give the same verdict. Methods are tuned for each
+set on instances of a role of its own, `TUNING_OF[set]`. No seed of one role is a seed of another:
+role, purpose, number and repeat are digits of the seed, so seeds differ wherever one of these does.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,17 @@ from numpy.typing import ArrayLike
 from asyncjax import checks, results
 
 TUNING, SET_A, SET_B, SET_C = "tuning", "set A", "set B", "set C"
-ROLES = (TUNING, SET_A, SET_B, SET_C)
+SETS = {"A": SET_A, "B": SET_B, "C": SET_C}  # roles of the sets, by their letters in tables
+TUNING_OF = {
+    SET_A: TUNING,
+    SET_B: "tuning B",
+    SET_C: "tuning C",
+}  # a set's settings are chosen there
+ROLES = (TUNING, *TUNING_OF, *list(TUNING_OF.values())[1:])
 PURPOSES = ("data", "clock", "model", "noise")
 # A seed below 2**31 has the digits base, role, purpose, number, repeat; each is below its limit.
 LIMITS = {"base": 256, "role": 4, "purpose": 4, "number": 1024, "repeat": 512}
+TUNED = 256  # roles to tune on share a digit; each has so many of its numbers
 LEVELS = (0.5, 0.8, 0.95)
 # Stands beside every table of times by `time_to`; those after which a run stays need it not.
 FIRST_CROSSING = (
@@ -35,7 +42,7 @@ def seed_of(base: int, role: str, purpose: str, number: int, repeat: int = 0) ->
         base: Seed of the experiment, below 256.
         role: One of `ROLES`.
         purpose: One of `PURPOSES`.
-        number: Of the instance, below 1,024.
+        number: Of the instance, below 1,024, or below 256 of a role to tune on.
         repeat: Of the run on this instance, below 512.
 
     Raises:
@@ -48,7 +55,11 @@ def seed_of(base: int, role: str, purpose: str, number: int, repeat: int = 0) ->
     for name, value, known in (("role", role, ROLES), ("purpose", purpose, PURPOSES)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    digits = (base, ROLES.index(role), PURPOSES.index(purpose), number, repeat)
+    digit = ROLES.index(role)
+    if role in TUNING_OF.values():
+        checks.whole("number of an instance to tune on", number, 0, TUNED - 1)
+        digit, number = 0, number + TUNED * max(0, digit - 3)
+    digits = (base, digit, PURPOSES.index(purpose), number, repeat)
     seed = 0
     for (name, limit), digit in zip(LIMITS.items(), digits, strict=True):
         seed = seed * limit + checks.whole(name, digit, 0, limit - 1)
@@ -68,6 +79,11 @@ class Seeds:
     base: int
     role: str
     number: int
+
+    @property
+    def tunes(self) -> bool:
+        """Whether settings are chosen on it; nothing of it is shown."""
+        return self.role in TUNING_OF.values()
 
     @property
     def data(self) -> int:

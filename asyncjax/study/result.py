@@ -30,8 +30,9 @@ import numpy as np
 from asyncjax import checks, storage
 from asyncjax.results import report, statistics
 from asyncjax.results.statistics import DOUBT, Condition, Difference
+from asyncjax.study.protocol import SETS, TUNING, TUNING_OF
 
-TUNING = "tuning"  # the set of the trials, of which no comparison reads
+TRIALS = tuple(TUNING_OF.values())  # the sets of the trials, of which no comparison reads
 DIGITS = 6  # of numbers on disk: the last ones are those of a machine
 HEAD = ("scene", "set", "instance", "method", "tuned_for")  # columns in this order, then the rest
 TEXTS = ("scene", "set", "method", "tuned_for")
@@ -139,8 +140,8 @@ class Result:
     Attributes:
         rows: A pandas table of runs: `scene`, `set` ("tuning", "A", "B" or "C"), `instance`,
             `method`, `tuned_for` where methods were tuned for several measures, settings,
-            measured numbers, `horizon`. Rows of "tuning" are the trials. Without instances rows are
-            shown and not compared.
+            measured numbers, `horizon`. Rows of "tuning", and for the other sets of "tuning B" and
+            "tuning C", are the trials. Without instances rows are shown and not compared.
         compared: The column that comparisons read; lower is better.
         facts: What else belongs to the study: plain values by name.
         seed: Of the bootstrap.
@@ -180,7 +181,7 @@ class Result:
     @property
     def sets(self) -> tuple[str, ...]:
         """The sets of instances that are shown."""
-        return tuple(name for name in self.rows["set"].unique() if name != TUNING)
+        return tuple(name for name in self.rows["set"].unique() if name not in TRIALS)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -359,7 +360,7 @@ class Result:
         return checks.extra("pandas", "study").DataFrame(found)
 
     def _cells(self, where: Where) -> list[dict[str, Any]]:
-        rows = self.rows[self._mask(where) & ~self._mask({"set": TUNING})]
+        rows = self.rows[self._mask(where) & ~self._mask({"set": TRIALS})]
         return rows[self.cell].drop_duplicates().to_dict("records")
 
     def conditions(self, claim: Claim | str, set: str) -> tuple[Condition, ...]:
@@ -519,7 +520,7 @@ class Result:
             Columns `ratio`, 61 from 1 to r, each the same multiple of the one before, and one a
             method.
         """
-        rows = self.rows[self._mask(where or {}) & ~self._mask({"set": TUNING})]
+        rows = self.rows[self._mask(where or {}) & ~self._mask({"set": TRIALS})]
         name = column or self.compared
         values = rows[name].to_numpy(float)
         if name in (self.cut or ()):
@@ -575,15 +576,24 @@ class Result:
         """How each method was tuned: one row per cell and method, with `trials`.
 
         They are counted in the rows of "tuning"; where there are none, the column `trials` says it.
-        Columns that are the same for all instances (settings, costs) stand beside it.
+        Columns that are the same for all instances (settings, costs) stand beside it. Where sets
+        were tuned apart there is one row per cell, method and `set`.
         """
+        first, *others = found = [self._trials_of(letter) for letter in self.sets]
+        if all(first.equals(one) for one in others):
+            return first
+        pairs = zip(self.sets, found, strict=True)
+        parts = [one.assign(set=letter) for letter, one in pairs]
+        return checks.extra("pandas", "study").concat(parts, ignore_index=True)
+
+    def _trials_of(self, letter: str) -> Frame:
         by = [*self.cell, "method"]
-        shown = self.rows[self.rows["set"] != TUNING]
         rest = [name for name in self.rows if name not in (*by, "set", "instance")]
-        chosen = shown.groupby(by, sort=False)[rest]
+        chosen = self.select(set=letter).groupby(by, sort=False)[rest]
         same = chosen.nunique(dropna=False).max() == 1
         found = chosen.first()[[name for name in rest if same[name]]].reset_index()
-        tried = self.select(set=TUNING)
+        tried = self.select(set=TUNING_OF.get(SETS.get(letter, ""), TUNING))
+        tried = self.select(set=TUNING) if tried.empty else tried
         if not tried.empty:  # every trial was made on every tuning instance
             groups = tried.groupby(by, sort=False)["instance"]
             count = (groups.size() // groups.nunique()).rename("trials")

@@ -41,7 +41,7 @@ _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name o
 _READING = (*_COLUMNS, "unit", "pattern", "drop_invalid", "max_unpacked")
 _KNOWN = {"own_labels": "yes", "noisy": "high", "dear_link": "dear"}  # what means True
 _QUICK = (
-    "only count, train nothing, so no time to a target (reached and not left again): 6 seconds to a"
+    "only count, train nothing, so no time to a target (reached and not left again): 8 seconds to a"
     " minute of processor time, more for more workers, jobs and unevenness; how many is said first"
 )
 

@@ -9,6 +9,7 @@ import pytest
 
 from asyncjax import live, study, traces
 from asyncjax.study.compare import _rounds_of
+from asyncjax.study.protocol import SETS, TUNING_OF
 from asyncjax.study.result import TIMES
 from tests.study.__main__ import rows_of
 from tests.study.toy import METHODS, SCENES, SPACE, walk
@@ -46,17 +47,19 @@ def test_rows_are_a_table_of_trials_and_sets():
     rows = result.rows
     head = ["scene", "set", "instance", "method", "step", "k", "time", "loss", "left", "horizon"]
     assert list(rows.columns) == [*head, *TIMES]
-    assert len(rows) == 2 * 2 * (3 * 2 + 2 * 2)  # scenes, methods, trials and both sets
+    assert len(rows) == 2 * 2 * 2 * (3 * 2 + 2)  # scenes, methods, sets, trials and a set
     assert result.compared == "time"
     assert result.facts["trials"] == 3
     assert rows[rows.method == "walk"].k.isna().all()
-    for (name, method), some in rows.groupby(["scene", "method"]):
-        tried = some[some.set == "tuning"].groupby(["step"] if method == "walk" else ["step", "k"])
+    for name, method, letter in itertools.product(["one", "two"], ["walk", "other"], "AB"):
+        some = rows[(rows.scene == name) & (rows.method == method)]
+        tried = some[some.set == TUNING_OF[SETS[letter]]]
+        tried = tried.groupby(["step"] if method == "walk" else ["step", "k"])
         scores = tried.apply(lambda t: np.log(t.time.clip(upper=20.0)).mean() + t.left.mean())
         best = scores.idxmin()
-        chosen = some[some.set != "tuning"]
+        chosen = some[some.set == letter]
         assert np.allclose(chosen.step, best if method == "walk" else best[0]), name
-    assert set(rows["set"]) == {"tuning", "A", "B"}
+    assert set(rows["set"]) == {"tuning", "tuning B", "A", "B"}
 
 
 def test_sets_differ_and_another_seed_draws_others():
@@ -72,8 +75,8 @@ def test_sets_differ_and_another_seed_draws_others():
     first = study.compare({"one": numbered}, methods, measure=measure, **asked).rows
     again = study.compare({"one": numbered}, methods, measure=measure, seed=1, **asked).rows
     assert not set(first.loss) & set(again.loss)
-    assert first.loss.nunique() == 6
-    assert set(first["set"]) == {"tuning", "A", "C"}
+    assert first.loss.nunique() == 8
+    assert set(first["set"]) == {"tuning", "tuning C", "A", "C"}
 
 
 def test_cells_are_read_again_and_never_change_rows(tmp_path):
@@ -90,7 +93,7 @@ def test_cells_are_read_again_and_never_change_rows(tmp_path):
         )
 
     first = asked(path=None)
-    assert len(calls.seen) == 3 * 2 + 2 * 2
+    assert len(calls.seen) == 2 * (3 * 2 + 2)
     assert rows_of(asked()) == rows_of(first)
     calls.seen.clear()
     cells = sorted((tmp_path / "cells").iterdir())
@@ -102,7 +105,7 @@ def test_cells_are_read_again_and_never_change_rows(tmp_path):
     assert {seeds.role for seeds in calls.seen} == {"set A", "set B"}
     calls.seen.clear()
     asked(seed=1)
-    assert len(calls.seen) == 10
+    assert len(calls.seen) == 16
 
 
 def test_another_study_in_the_folder_changes_no_row(tmp_path):
@@ -111,7 +114,7 @@ def test_another_study_in_the_folder_changes_no_row(tmp_path):
     before = set((tmp_path / "cells").iterdir())
     rows = rows_of(study.compare({"one": scene}, WALK, **asked))
     assert rows == rows_of(study.compare({"one": scene}, WALK, measure=MEASURE, **FEW))
-    assert len(set((tmp_path / "cells").iterdir()) - before) == 5
+    assert len(set((tmp_path / "cells").iterdir()) - before) == 8
 
 
 def test_trials_are_equal_and_grids_grow_together():
@@ -189,7 +192,9 @@ def test_several_measures_share_cells():
     assert list(rows.columns)[:5] == ["scene", "set", "instance", "method", "tuned_for"]
     tuned = rows[rows.set == "A"].set_index("tuned_for").step
     assert tuned["soon"] > tuned["late"] or tuned["soon"] == tuned["late"]
-    assert len(calls.seen) == 4 + 2 * tuned.nunique()  # trials serve both; the sets once a setting
+    # Trials serve both measures; a set is run once per setting.
+    other = rows[rows.set == "B"].step
+    assert len(calls.seen) == 2 * 4 + tuned.nunique() + other.nunique()
 
 
 def test_an_outer_optimizer_is_told_scores(tmp_path):
@@ -204,7 +209,7 @@ def test_an_outer_optimizer_is_told_scores(tmp_path):
 def test_progress_says_what_is_left():
     told = []
     study.compare({"one": scene}, WALK, measure=MEASURE, progress=told.append, **FEW)
-    assert [one.done + one.left for one in told] == [5] * len(told)
+    assert [one.done + one.left for one in told] == [8] * len(told)
     assert told[-1].left == 0
     assert [one.done for one in told] == sorted(one.done for one in told)
 
@@ -288,7 +293,7 @@ def test_a_file_that_was_edited_is_read_again(tmp_path):
         for again in (file, str(file)):
             rows = study.compare(again, path=tmp_path, instances=2, tuning_instances=1).rows
             assert (rows.loss == loss).all()
-    assert len(list((tmp_path / "cells").iterdir())) == 6  # each computed once
+    assert len(list((tmp_path / "cells").iterdir())) == 8  # each computed once
 
 
 def test_an_error_says_where():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asyncjax.study import protocol
-from asyncjax.study.protocol import PURPOSES, ROLES, SET_A, TUNING
+from asyncjax.study.protocol import PURPOSES, ROLES, SET_A, SET_C, TUNING
 
 
 def seeds_of(base, role, count=20, repeats=5):
@@ -24,7 +24,7 @@ def test_roles_and_experiments_share_no_seed():
 
 
 def test_the_largest_seed_fits_31_bits():
-    assert protocol.seed_of(255, ROLES[-1], PURPOSES[-1], 1023, 511) < 2**31
+    assert protocol.seed_of(255, SET_C, PURPOSES[-1], 1023, 511) < 2**31
 
 
 def test_instance_stays_while_the_noise_changes():
@@ -39,7 +39,8 @@ def test_instance_stays_while_the_noise_changes():
         ((256, TUNING, "data", 0, 0), "base"),
         ((0, "test", "data", 0, 0), "role must be one of tuning, set A, set B"),
         ((0, TUNING, "order", 0, 0), "purpose must be one of"),
-        ((0, TUNING, "data", 1024, 0), "number"),
+        ((0, SET_A, "data", 1024, 0), "number"),
+        ((0, TUNING, "data", 256, 0), "number of an instance to tune on"),
         ((0, TUNING, "data", 0, -1), "repeat"),
     ],
 )

@@ -213,6 +213,9 @@ def test_trials_are_counted_in_the_rows_of_tuning_or_read():
     both = Result(pd.concat([told.rows.drop(columns="trials"), tried]), "time")
     assert both.sets == ("A", "B")
     assert both.trials()["trials"].tolist() == [3]
+    fewer = tried[tried.step > 0.15].assign(set="tuning B")
+    apart = Result(pd.concat([both.rows, fewer]), "time").trials()
+    assert apart[["set", "trials"]].to_numpy().tolist() == [["A", 3], ["B", 2]]
 
 
 def test_a_report_has_the_answer_on_top_and_all_that_belongs_to_it(tmp_path):
