@@ -19,6 +19,7 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `papers()` | figures of the five papers (`experiments/papers`) |
 | `counted()`, `claimed()` | how many rows of `docs/claims.md` hold; their verdicts by claim |
 | `first_crossings()` | modules of the parts whose times to a target are first crossings |
+| `tuned_once()` | modules of the parts whose sets A and B share what was chosen |
 | `simulated(kind)` | what the last campaign of `tests.simulate.seeds` gave |
 | `links()` | what `experiments.links` found |
 
@@ -93,6 +94,12 @@ def namespace(page: Path) -> dict[str, Any]:
             module
             for name, module in part.PARTS.items()
             if getattr(part.module(name), "NOTE", "") == FIRST_CROSSING
+        ],
+        "tuned_once": lambda: [
+            module
+            for name, module in part.PARTS.items()
+            for result in [part.committed(name)]
+            if len(result.sets) == 2 and _tuned(name) and not result.facts.get("tuned apart")
         ],
     }
 

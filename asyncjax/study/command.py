@@ -37,7 +37,7 @@ PAGE = "study.html"
 PROGRAM = "python -m asyncjax study"
 ROWS = Path(__file__).parent / "data" / "matrix.csv.gz"
 TRIALS, INSTANCES = 12, 10  # with which the rows of the built-in methods were made, of seed 0
-SECONDS = 3.0  # of processor time that a method takes in a scene, tuning it in so many trials
+SECONDS = 5.0  # of processor time that a method takes in a scene, tuning it in so many trials
 OURS = "asyncjax.study.scenes", "asyncjax.study.methods"
 # Every second scene: each level, and each pair of levels, of the four factors as often as another.
 HALF = tuple(

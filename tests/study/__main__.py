@@ -17,8 +17,9 @@ def rows_of(result):
 def main(folder, rows, engine="here"):
     makers = {"processes": lambda: live.processes(2), "ray": lambda: live.ray(2)}
     with nullcontext() if engine == "here" else makers[engine]() as workers:
+        counts = {"trials": 6, "instances": 4, "tuning_instances": 2}
         result = study.compare(
-            "tests.study.toy", space=SPACE, instances=10, path=folder, engine=workers
+            "tests.study.toy", space=SPACE, path=folder, engine=workers, **counts
         )
     with open(rows, "wb") as file:
         file.write(rows_of(result))

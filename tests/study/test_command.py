@@ -179,7 +179,7 @@ def test_rules_are_ranked_and_one_that_raises_is_left_out(folder, capsys):
 @pytest.mark.slow
 def test_built_in_methods_are_run_where_other_trials_are_asked_for(folder, capsys, monkeypatch):
     monkeypatch.setattr(command, "DEFAULTS", ("synchronous", "AdaSync"))
-    (folder / "only.py").write_text(RULES)
+    (folder / "only.py").write_text(RULES + "del METHODS['uphill'], METHODS['broken']\n")
     options = ["--scenes", SCENE, "--instances", "2", "--trials", "4"]
     assert main(["only.py", *options]) == 0
     out, err = capsys.readouterr()
@@ -199,8 +199,8 @@ def test_a_file_may_bring_its_scenes(folder, capsys):
 
 @pytest.mark.slow
 def test_other_processes_give_the_same_page(folder, capsys):
-    (folder / "spread.py").write_text(RULES + "METHODS = {'uphill': METHODS['uphill']}\n")
-    options = ["--scenes", SCENE, "--instances", "2"]
+    (folder / "spread.py").write_text(TOY)
+    options = ["--instances", "2", "--trials", "4"]
     assert main(["spread.py", *options]) == 0
     here = capsys.readouterr().out
     assert main(["spread.py", *options, "--engine", "processes", "--workers", "2"]) == 0
