@@ -19,7 +19,7 @@ test: .venv/test  ## the fast tier of tests and doctests: what is short
 	$(QUICKLY) $(BIN)/python -m pytest $(TWO) -m "not slow"
 
 test-slow: .venv/test  ## the tests that take longer
-	$(QUICKLY) $(BIN)/python -m pytest $(TWO) -m slow
+	$(QUICKLY) $(BIN)/python -m pytest $(TWO) -m slow --durations 60
 
 test-all: test test-slow  ## every test
 

@@ -161,7 +161,7 @@ def compare(
         ...     {"three": scene}, methods, space={"step": study.log_range(0.1, 0.4, 3)}, trials=2,
         ...     instances=2, tuning_instances=2, measure=study.last("loss"), rounds=(1, 1))
         >>> len(result.rows), result.compared
-        (16, 'loss')
+        (24, 'loss')
     """
     checks.extra("pandas", "study")
     words = "study.TunedOver.EACH_SCENE or another of its kind"
