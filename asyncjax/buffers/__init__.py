@@ -29,7 +29,9 @@ Example:
     True
 """
 
-from asyncjax.buffers.rows import gradient_table, version_ring, version_slots
-from asyncjax.buffers.step_window import step_window
-
-__all__ = ["gradient_table", "step_window", "version_ring", "version_slots"]
+from asyncjax.buffers.rows import (
+    gradient_table as gradient_table,
+    version_ring as version_ring,
+    version_slots as version_slots,
+)
+from asyncjax.buffers.step_window import step_window as step_window

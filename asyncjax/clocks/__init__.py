@@ -24,79 +24,44 @@ is a function of `(key, i, j)` alone, so all rules compared under one key face t
 | `Clock` | what all of them are |
 """
 
-from asyncjax.clocks.clock import Clock
+from asyncjax.clocks.clock import Clock as Clock
 from asyncjax.clocks.compositions import (
-    available,
-    communicating,
-    on_off,
-    with_failures,
-    with_speed,
+    available as available,
+    communicating as communicating,
+    on_off as on_off,
+    with_failures as with_failures,
+    with_speed as with_speed,
 )
-from asyncjax.clocks.fitting import Fit, fit
+from asyncjax.clocks.fitting import Fit as Fit, fit as fit
 from asyncjax.clocks.independent_laws import (
-    constant,
-    exponential,
-    folded_normal,
-    gamma,
-    lognormal,
-    pareto,
-    poisson,
-    recorded,
-    shifted_exponential,
-    uniform,
-    weibull,
+    constant as constant,
+    exponential as exponential,
+    folded_normal as folded_normal,
+    gamma as gamma,
+    lognormal as lognormal,
+    pareto as pareto,
+    poisson as poisson,
+    recorded as recorded,
+    shifted_exponential as shifted_exponential,
+    uniform as uniform,
+    weibull as weibull,
 )
 from asyncjax.clocks.links import (
-    Link,
-    fit_link,
-    link,
-    ring_all_reduce,
-    server_all_reduce,
-    shared_link,
-    tree_all_reduce,
+    Link as Link,
+    fit_link as fit_link,
+    link as link,
+    ring_all_reduce as ring_all_reduce,
+    server_all_reduce as server_all_reduce,
+    shared_link as shared_link,
+    tree_all_reduce as tree_all_reduce,
 )
-from asyncjax.clocks.markov_chain import markov
-from asyncjax.clocks.of_trace import fitted, of_trace, resampled
-from asyncjax.clocks.reading import read_durations
-from asyncjax.clocks.recordings import RECORDINGS, Recording, recording
-from asyncjax.clocks.slow_phases import phases
-from asyncjax.clocks.synchronization import utilisation
-
-__all__ = [
-    "RECORDINGS",
-    "Clock",
-    "Fit",
-    "Link",
-    "Recording",
-    "available",
-    "communicating",
-    "constant",
-    "exponential",
-    "fit",
-    "fit_link",
-    "fitted",
-    "folded_normal",
-    "gamma",
-    "link",
-    "lognormal",
-    "markov",
-    "of_trace",
-    "on_off",
-    "pareto",
-    "phases",
-    "poisson",
-    "read_durations",
-    "recorded",
-    "recording",
-    "resampled",
-    "ring_all_reduce",
-    "server_all_reduce",
-    "shared_link",
-    "shifted_exponential",
-    "tree_all_reduce",
-    "uniform",
-    "utilisation",
-    "weibull",
-    "with_failures",
-    "with_speed",
-]
+from asyncjax.clocks.markov_chain import markov as markov
+from asyncjax.clocks.of_trace import fitted as fitted, of_trace as of_trace, resampled as resampled
+from asyncjax.clocks.reading import read_durations as read_durations
+from asyncjax.clocks.recordings import (
+    RECORDINGS as RECORDINGS,
+    Recording as Recording,
+    recording as recording,
+)
+from asyncjax.clocks.slow_phases import phases as phases
+from asyncjax.clocks.synchronization import utilisation as utilisation

@@ -41,85 +41,53 @@ Example:
     drf [] 33.0
 """
 
-from asyncjax.cluster import workloads
+from asyncjax.cluster import workloads as workloads
 from asyncjax.cluster.jobs import (
-    Crew,
-    Jobs,
-    Machines,
-    Schedule,
-    best_delays,
-    crew,
-    sample_times,
-    samples_trained,
+    Crew as Crew,
+    Jobs as Jobs,
+    Machines as Machines,
+    Schedule as Schedule,
+    best_delays as best_delays,
+    crew as crew,
+    sample_times as sample_times,
+    samples_trained as samples_trained,
 )
 from asyncjax.cluster.outcomes import (
-    Outcome,
-    check,
-    clock_of,
-    completion,
-    outcome,
-    progress,
-    resources_used,
-    total_utility,
-    utilisation,
+    Outcome as Outcome,
+    check as check,
+    clock_of as clock_of,
+    completion as completion,
+    outcome as outcome,
+    progress as progress,
+    resources_used as resources_used,
+    total_utility as total_utility,
+    utilisation as utilisation,
 )
 from asyncjax.cluster.recorded_jobs import (
-    MADE_UP,
-    JobTable,
-    read_alibaba,
-    read_philly,
-    read_pollux,
-    read_tiresias,
-    recorded_workload,
+    MADE_UP as MADE_UP,
+    JobTable as JobTable,
+    read_alibaba as read_alibaba,
+    read_philly as read_philly,
+    read_pollux as read_pollux,
+    read_tiresias as read_tiresias,
+    recorded_workload as recorded_workload,
 )
-from asyncjax.cluster.resource_prices import PriceBounds, price, price_bounds
-from asyncjax.cluster.schedulers import SCHEDULERS
-from asyncjax.cluster.schedulers.arrival_schedulers import FloorChoice, choose_floor, oasis, pd_ors
+from asyncjax.cluster.resource_prices import (
+    PriceBounds as PriceBounds,
+    price as price,
+    price_bounds as price_bounds,
+)
+from asyncjax.cluster.schedulers import SCHEDULERS as SCHEDULERS
+from asyncjax.cluster.schedulers.arrival_schedulers import (
+    FloorChoice as FloorChoice,
+    choose_floor as choose_floor,
+    oasis as oasis,
+    pd_ors as pd_ors,
+)
 from asyncjax.cluster.schedulers.slot_schedulers import (
-    dorm,
-    drf,
-    fifo,
-    least_attained,
-    marginal_goodput,
+    dorm as dorm,
+    drf as drf,
+    fifo as fifo,
+    least_attained as least_attained,
+    marginal_goodput as marginal_goodput,
 )
-
-__all__ = [
-    "MADE_UP",
-    "SCHEDULERS",
-    "Crew",
-    "FloorChoice",
-    "JobTable",
-    "Jobs",
-    "Machines",
-    "Outcome",
-    "PriceBounds",
-    "Schedule",
-    "best_delays",
-    "check",
-    "choose_floor",
-    "clock_of",
-    "completion",
-    "crew",
-    "dorm",
-    "drf",
-    "fifo",
-    "least_attained",
-    "marginal_goodput",
-    "oasis",
-    "outcome",
-    "pd_ors",
-    "price",
-    "price_bounds",
-    "progress",
-    "read_alibaba",
-    "read_philly",
-    "read_pollux",
-    "read_tiresias",
-    "recorded_workload",
-    "resources_used",
-    "sample_times",
-    "samples_trained",
-    "total_utility",
-    "utilisation",
-    "workloads",
-]

@@ -16,27 +16,23 @@ saved, plotted, replayed with `simulation.replay`, or asked what another rule wo
 | `SetUpError`, `WorkerError` | a worker could not be set up; a gradient failed at its worker |
 """
 
-from asyncjax.live.engines import Engine, devices, executors, processes, threads
-from asyncjax.live.measured import Timing, service_of, timing, to_csv
-from asyncjax.live.ray_engine import ray
-from asyncjax.live.training import WorkerError, rerun, train
-from asyncjax.live.worker_pool import SetUpError, WorkerEvents, virtual
-
-__all__ = [
-    "Engine",
-    "SetUpError",
-    "Timing",
-    "WorkerError",
-    "WorkerEvents",
-    "devices",
-    "executors",
-    "processes",
-    "ray",
-    "rerun",
-    "service_of",
-    "threads",
-    "timing",
-    "to_csv",
-    "train",
-    "virtual",
-]
+from asyncjax.live.engines import (
+    Engine as Engine,
+    devices as devices,
+    executors as executors,
+    processes as processes,
+    threads as threads,
+)
+from asyncjax.live.measured import (
+    Timing as Timing,
+    service_of as service_of,
+    timing as timing,
+    to_csv as to_csv,
+)
+from asyncjax.live.ray_engine import ray as ray
+from asyncjax.live.training import WorkerError as WorkerError, rerun as rerun, train as train
+from asyncjax.live.worker_pool import (
+    SetUpError as SetUpError,
+    WorkerEvents as WorkerEvents,
+    virtual as virtual,
+)

@@ -20,8 +20,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Executor, Future, wait as wait_for
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address

@@ -48,58 +48,35 @@ Example:
     True
 """
 
-from asyncjax.orders.dense_signs import dense_layers, dense_signs
-from asyncjax.orders.grab import grab, recursive
-from asyncjax.orders.kernels import PrefixNorms, balance_signs, pair_signs, prefix_norms, reorder
-from asyncjax.orders.order import Order
+from asyncjax.orders.dense_signs import dense_layers as dense_layers, dense_signs as dense_signs
+from asyncjax.orders.grab import grab as grab, recursive as recursive
+from asyncjax.orders.kernels import (
+    PrefixNorms as PrefixNorms,
+    balance_signs as balance_signs,
+    pair_signs as pair_signs,
+    prefix_norms as prefix_norms,
+    reorder as reorder,
+)
+from asyncjax.orders.order import Order as Order
 from asyncjax.orders.pair_order import (
-    coordinated,
-    independent,
-    kernel_halving,
-    pair_balanced,
-    probabilistic,
+    coordinated as coordinated,
+    independent as independent,
+    kernel_halving as kernel_halving,
+    pair_balanced as pair_balanced,
+    probabilistic as probabilistic,
 )
 from asyncjax.orders.projected import (
-    ProjectedOrder,
-    coordinated_by_projection,
-    directional_signs,
-    pair_balanced_by_projection,
-    projected_signs,
+    ProjectedOrder as ProjectedOrder,
+    coordinated_by_projection as coordinated_by_projection,
+    directional_signs as directional_signs,
+    pair_balanced_by_projection as pair_balanced_by_projection,
+    projected_signs as projected_signs,
 )
 from asyncjax.orders.without_gradients import (
-    block_reshuffled,
-    flip_flop,
-    herded,
-    length_balanced,
-    reshuffled,
-    shuffled_once,
+    block_reshuffled as block_reshuffled,
+    flip_flop as flip_flop,
+    herded as herded,
+    length_balanced as length_balanced,
+    reshuffled as reshuffled,
+    shuffled_once as shuffled_once,
 )
-
-__all__ = [
-    "Order",
-    "PrefixNorms",
-    "ProjectedOrder",
-    "balance_signs",
-    "block_reshuffled",
-    "coordinated",
-    "coordinated_by_projection",
-    "dense_layers",
-    "dense_signs",
-    "directional_signs",
-    "flip_flop",
-    "grab",
-    "herded",
-    "independent",
-    "kernel_halving",
-    "length_balanced",
-    "pair_balanced",
-    "pair_balanced_by_projection",
-    "pair_signs",
-    "prefix_norms",
-    "probabilistic",
-    "projected_signs",
-    "recursive",
-    "reorder",
-    "reshuffled",
-    "shuffled_once",
-]

@@ -17,64 +17,43 @@
 """
 
 from asyncjax.problems.batches import (
-    Batch,
-    Shards,
-    by_label,
-    contiguous,
-    cyclic,
-    dirichlet,
-    iid,
-    uniform,
-    whole,
-    without_replacement,
+    Batch as Batch,
+    Shards as Shards,
+    by_label as by_label,
+    contiguous as contiguous,
+    cyclic as cyclic,
+    dirichlet as dirichlet,
+    iid as iid,
+    uniform as uniform,
+    whole as whole,
+    without_replacement as without_replacement,
 )
-from asyncjax.problems.data import digits, windows
-from asyncjax.problems.finite_sum import from_loss
+from asyncjax.problems.data import digits as digits, windows as windows
+from asyncjax.problems.finite_sum import from_loss as from_loss
 from asyncjax.problems.losses import (
-    classification,
-    language_model,
-    least_squares,
-    logistic,
-    quadratic,
-    regression,
+    classification as classification,
+    language_model as language_model,
+    least_squares as least_squares,
+    logistic as logistic,
+    quadratic as quadratic,
+    regression as regression,
 )
-from asyncjax.problems.networks import MLP, ForecastMLP, LeNet, TinyGPT, WordLSTM
-from asyncjax.problems.problem import Problem, from_gradient
-from asyncjax.problems.pseudo_gradients import adversarial, balanced_steps, local_steps
-from asyncjax.problems.smoothness import BlockSmoothness, Smoothness, block_smoothness, smoothness
-
-__all__ = [
-    "MLP",
-    "Batch",
-    "BlockSmoothness",
-    "ForecastMLP",
-    "LeNet",
-    "Problem",
-    "Shards",
-    "Smoothness",
-    "TinyGPT",
-    "WordLSTM",
-    "adversarial",
-    "balanced_steps",
-    "block_smoothness",
-    "by_label",
-    "classification",
-    "contiguous",
-    "cyclic",
-    "digits",
-    "dirichlet",
-    "from_gradient",
-    "from_loss",
-    "iid",
-    "language_model",
-    "least_squares",
-    "local_steps",
-    "logistic",
-    "quadratic",
-    "regression",
-    "smoothness",
-    "uniform",
-    "whole",
-    "windows",
-    "without_replacement",
-]
+from asyncjax.problems.networks import (
+    MLP as MLP,
+    ForecastMLP as ForecastMLP,
+    LeNet as LeNet,
+    TinyGPT as TinyGPT,
+    WordLSTM as WordLSTM,
+)
+from asyncjax.problems.problem import Problem as Problem, from_gradient as from_gradient
+from asyncjax.problems.pseudo_gradients import (
+    adversarial as adversarial,
+    balanced_steps as balanced_steps,
+    local_steps as local_steps,
+)
+from asyncjax.problems.smoothness import (
+    BlockSmoothness as BlockSmoothness,
+    Smoothness as Smoothness,
+    block_smoothness as block_smoothness,
+    smoothness as smoothness,
+)

@@ -12,44 +12,30 @@
 | `report` | one HTML page of figures and tables |
 """
 
-from asyncjax.results import plots, report
+from asyncjax.results import plots as plots, report as report
 from asyncjax.results.metrics import (
-    BestSetting,
-    Series,
-    Spread,
-    at_grid_edge,
-    best_on_grid,
-    median_and_spread,
-    resample,
-    series_over_seeds,
-    time_to_target,
+    BestSetting as BestSetting,
+    Series as Series,
+    Spread as Spread,
+    at_grid_edge as at_grid_edge,
+    best_on_grid as best_on_grid,
+    median_and_spread as median_and_spread,
+    resample as resample,
+    series_over_seeds as series_over_seeds,
+    time_to_target as time_to_target,
 )
-from asyncjax.results.run import Costs, PolicyRecords, Records, Run, Source
-from asyncjax.results.saved_runs import load, save
-from asyncjax.results.tables import Column, Table, as_html, as_markdown, as_text
-
-__all__ = [
-    "BestSetting",
-    "Column",
-    "Costs",
-    "PolicyRecords",
-    "Records",
-    "Run",
-    "Series",
-    "Source",
-    "Spread",
-    "Table",
-    "as_html",
-    "as_markdown",
-    "as_text",
-    "at_grid_edge",
-    "best_on_grid",
-    "load",
-    "median_and_spread",
-    "plots",
-    "report",
-    "resample",
-    "save",
-    "series_over_seeds",
-    "time_to_target",
-]
+from asyncjax.results.run import (
+    Costs as Costs,
+    PolicyRecords as PolicyRecords,
+    Records as Records,
+    Run as Run,
+    Source as Source,
+)
+from asyncjax.results.saved_runs import load as load, save as save
+from asyncjax.results.tables import (
+    Column as Column,
+    Table as Table,
+    as_html as as_html,
+    as_markdown as as_markdown,
+    as_text as as_text,
+)

@@ -64,8 +64,7 @@ except ImportError:  # not on Windows
     resource = None
 
 from asyncjax.checks import flag, function, instance, real, shown, whole
-from asyncjax.rollouts import control_findings as findings
-from asyncjax.rollouts import control_world as worlds
+from asyncjax.rollouts import control_findings as findings, control_world as worlds
 from asyncjax.rollouts.control_findings import Finding
 from asyncjax.rollouts.control_world import FAULTS, Broken, Example, Misuse, Setting, World
 

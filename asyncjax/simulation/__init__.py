@@ -19,42 +19,30 @@ Epochs run in any example order.
 | `Progress` | what `progress=` is told |
 """
 
-from asyncjax.simulation.arguments import Execution
+from asyncjax.simulation.arguments import Execution as Execution
 from asyncjax.simulation.delay_adaptive import (
-    first_gradients,
-    replay_block_descent,
-    replay_piag,
+    first_gradients as first_gradients,
+    replay_block_descent as replay_block_descent,
+    replay_piag as replay_piag,
 )
-from asyncjax.simulation.epochs import run_epochs
-from asyncjax.simulation.error_constants import ErrorEstimate, estimate_error_bound
-from asyncjax.simulation.loaders import IndexSource
-from asyncjax.simulation.loop import Progress
-from asyncjax.simulation.plan import ReplayPlan, plan, plan_alike
-from asyncjax.simulation.policy_runs import run_policy
-from asyncjax.simulation.program import Sizes
-from asyncjax.simulation.replay import replay
-from asyncjax.simulation.streaming import StreamingDiLoCo, streaming_diloco
-from asyncjax.simulation.sweep import sweep
-from asyncjax.simulation.update import Update
-
-__all__ = [
-    "ErrorEstimate",
-    "Execution",
-    "IndexSource",
-    "Progress",
-    "ReplayPlan",
-    "Sizes",
-    "StreamingDiLoCo",
-    "Update",
-    "estimate_error_bound",
-    "first_gradients",
-    "plan",
-    "plan_alike",
-    "replay",
-    "replay_block_descent",
-    "replay_piag",
-    "run_epochs",
-    "run_policy",
-    "streaming_diloco",
-    "sweep",
-]
+from asyncjax.simulation.epochs import run_epochs as run_epochs
+from asyncjax.simulation.error_constants import (
+    ErrorEstimate as ErrorEstimate,
+    estimate_error_bound as estimate_error_bound,
+)
+from asyncjax.simulation.loaders import IndexSource as IndexSource
+from asyncjax.simulation.loop import Progress as Progress
+from asyncjax.simulation.plan import (
+    ReplayPlan as ReplayPlan,
+    plan as plan,
+    plan_alike as plan_alike,
+)
+from asyncjax.simulation.policy_runs import run_policy as run_policy
+from asyncjax.simulation.program import Sizes as Sizes
+from asyncjax.simulation.replay import replay as replay
+from asyncjax.simulation.streaming import (
+    StreamingDiLoCo as StreamingDiLoCo,
+    streaming_diloco as streaming_diloco,
+)
+from asyncjax.simulation.sweep import sweep as sweep
+from asyncjax.simulation.update import Update as Update

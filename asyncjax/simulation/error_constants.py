@@ -17,8 +17,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from asyncjax.checks import one_key, real, whole
-from asyncjax.problems import Problem, batches
-from asyncjax.problems import smoothness as stated_smoothness
+from asyncjax.problems import Problem, batches, smoothness as stated_smoothness
 from asyncjax.problems.units import has_losses
 from asyncjax.stragglers import ErrorBound
 from asyncjax.stragglers.plans.bounds import Floor

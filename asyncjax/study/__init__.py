@@ -11,28 +11,24 @@
 | `objective` | what an outer optimizer, such as Optuna, makes lowest |
 """
 
-from asyncjax.study.compare import TunedOver, compare, objective
-from asyncjax.study.protocol import Seeds
-from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.scene import Measure, Method, Scene, last, time_to
-from asyncjax.study.search import Knob, choices, counts, log_range, powers
-
-__all__ = [
-    "Claim",
-    "Knob",
-    "Measure",
-    "Method",
-    "Result",
-    "Scene",
-    "Seeds",
-    "TunedOver",
-    "choices",
-    "compare",
-    "counts",
-    "last",
-    "less",
-    "log_range",
-    "objective",
-    "powers",
-    "time_to",
-]
+from asyncjax.study.compare import (
+    TunedOver as TunedOver,
+    compare as compare,
+    objective as objective,
+)
+from asyncjax.study.protocol import Seeds as Seeds
+from asyncjax.study.result import Claim as Claim, Result as Result, less as less
+from asyncjax.study.scene import (
+    Measure as Measure,
+    Method as Method,
+    Scene as Scene,
+    last as last,
+    time_to as time_to,
+)
+from asyncjax.study.search import (
+    Knob as Knob,
+    choices as choices,
+    counts as counts,
+    log_range as log_range,
+    powers as powers,
+)

@@ -20,9 +20,10 @@ Example:
     >>> testing.check_order(orders.reshuffled(4), n_epochs=1)
 """
 
-from asyncjax.testing.clocks import check_clock
-from asyncjax.testing.orders import check_order
-from asyncjax.testing.rules import check_rule
-from asyncjax.testing.transforms import check_transform, example_extras
-
-__all__ = ["check_clock", "check_order", "check_rule", "check_transform", "example_extras"]
+from asyncjax.testing.clocks import check_clock as check_clock
+from asyncjax.testing.orders import check_order as check_order
+from asyncjax.testing.rules import check_rule as check_rule
+from asyncjax.testing.transforms import (
+    check_transform as check_transform,
+    example_extras as example_extras,
+)

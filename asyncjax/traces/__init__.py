@@ -26,85 +26,48 @@ what becomes of a gradient (`collection_rules`, `gradient_tables`), when a worke
 | `Collection`, `Dispatch` | what a rule of one's own is made of |
 """
 
-from asyncjax.clocks.log_reader.log import Log
-from asyncjax.clocks.reading import read_log
-from asyncjax.traces.asynchronous import Rule, asynchronous, ata, mindflayer, ssp
-from asyncjax.traces.collection import Collection
+from asyncjax.clocks.log_reader.log import Log as Log
+from asyncjax.clocks.reading import read_log as read_log
+from asyncjax.traces.asynchronous import (
+    Rule as Rule,
+    asynchronous as asynchronous,
+    ata as ata,
+    mindflayer as mindflayer,
+    ssp as ssp,
+)
+from asyncjax.traces.collection import Collection as Collection
 from asyncjax.traces.collection_rules import (
-    buffered,
-    every_bucket,
-    immediately,
-    malenia,
-    rennala,
-    ringmaster,
-    ringmaster_quantile,
-    wait_for,
+    buffered as buffered,
+    every_bucket as every_bucket,
+    immediately as immediately,
+    malenia as malenia,
+    rennala as rennala,
+    ringmaster as ringmaster,
+    ringmaster_quantile as ringmaster_quantile,
+    wait_for as wait_for,
 )
 from asyncjax.traces.dispatch import (
-    Dispatch,
-    fastest_quotas,
-    given,
-    lead_at_most,
-    learned_quotas,
-    quotas,
-    shuffled,
-    shuffled_once,
-    to_deliverer,
-    uniformly,
+    Dispatch as Dispatch,
+    fastest_quotas as fastest_quotas,
+    given as given,
+    lead_at_most as lead_at_most,
+    learned_quotas as learned_quotas,
+    quotas as quotas,
+    shuffled as shuffled,
+    shuffled_once as shuffled_once,
+    to_deliverer as to_deliverer,
+    uniformly as uniformly,
 )
-from asyncjax.traces.event_trace import EventTrace, StalledError
-from asyncjax.traces.gradient_tables import ringleader, table
-from asyncjax.traces.logs import from_delays
-from asyncjax.traces.progress import Progress, lasting
-from asyncjax.traces.server import Service
-from asyncjax.traces.storage import load, save
-from asyncjax.traces.summary import Summary, summarize
-from asyncjax.traces.synchronous import Synchronous, synchronous
-from asyncjax.traces.timed import adaptive_deadline, grace_period
-from asyncjax.traces.validation import validate
-
-__all__ = [
-    "Collection",
-    "Dispatch",
-    "EventTrace",
-    "Log",
-    "Progress",
-    "Rule",
-    "Service",
-    "StalledError",
-    "Summary",
-    "Synchronous",
-    "adaptive_deadline",
-    "asynchronous",
-    "ata",
-    "buffered",
-    "every_bucket",
-    "fastest_quotas",
-    "from_delays",
-    "given",
-    "grace_period",
-    "immediately",
-    "lasting",
-    "lead_at_most",
-    "learned_quotas",
-    "load",
-    "malenia",
-    "mindflayer",
-    "quotas",
-    "read_log",
-    "rennala",
-    "ringleader",
-    "ringmaster",
-    "ringmaster_quantile",
-    "save",
-    "shuffled",
-    "shuffled_once",
-    "ssp",
-    "summarize",
-    "synchronous",
-    "table",
-    "to_deliverer",
-    "uniformly",
-    "validate",
-    "wait_for",
-]
+from asyncjax.traces.event_trace import EventTrace as EventTrace, StalledError as StalledError
+from asyncjax.traces.gradient_tables import ringleader as ringleader, table as table
+from asyncjax.traces.logs import from_delays as from_delays
+from asyncjax.traces.progress import Progress as Progress, lasting as lasting
+from asyncjax.traces.server import Service as Service
+from asyncjax.traces.storage import load as load, save as save
+from asyncjax.traces.summary import Summary as Summary, summarize as summarize
+from asyncjax.traces.synchronous import Synchronous as Synchronous, synchronous as synchronous
+from asyncjax.traces.timed import (
+    adaptive_deadline as adaptive_deadline,
+    grace_period as grace_period,
+)
+from asyncjax.traces.validation import validate as validate

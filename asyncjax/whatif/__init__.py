@@ -15,22 +15,8 @@ Words and the page need the extra `whatif`.
 | `advise`, `Advice`, `Hint` | what small problems, measured once, say of such workers |
 """
 
-from asyncjax.whatif.advising import Advice, Hint, advise
-from asyncjax.whatif.answering import Answer, answer
-from asyncjax.whatif.comparing import Comparison, compare
-from asyncjax.whatif.describing import Description, describe
-from asyncjax.whatif.toys import ToyResults, toy_training
-
-__all__ = [
-    "Advice",
-    "Answer",
-    "Comparison",
-    "Description",
-    "Hint",
-    "ToyResults",
-    "advise",
-    "answer",
-    "compare",
-    "describe",
-    "toy_training",
-]
+from asyncjax.whatif.advising import Advice as Advice, Hint as Hint, advise as advise
+from asyncjax.whatif.answering import Answer as Answer, answer as answer
+from asyncjax.whatif.comparing import Comparison as Comparison, compare as compare
+from asyncjax.whatif.describing import Description as Description, describe as describe
+from asyncjax.whatif.toys import ToyResults as ToyResults, toy_training as toy_training

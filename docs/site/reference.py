@@ -1,6 +1,6 @@
 """The reference: one page per module, with every public name, made from the docstrings.
 
-A module's page holds what its `__all__` gives out; modules that are reached as attributes
+A module's page holds what it gives out (`public_names`); modules that are reached as attributes
 (`results.plots`, `rollouts.admission`, ...) have pages of their own. Signatures are written as they
 stand in the source, so that `ArrayLike` is one word.
 """
@@ -46,7 +46,7 @@ INNER = {
     "results.plots": "asyncjax.results.plots",
     "results.report": "asyncjax.results.report",
 }
-# Functions of modules without `__all__` that other rooms call, and nobody else.
+# Functions of modules that other rooms call, and nobody else.
 INTERNAL = ("check_", "settled")
 SOURCE = "https://github.com/asyncjax/asyncjax/blob/main/"
 
@@ -66,9 +66,18 @@ class Page(NamedTuple):
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module gives out: `__all__`, or else what is written in it and has no underscore."""
+    """What a module gives out, in order of the alphabet.
+
+    `__all__`; or what an `__init__` imports `as` the same name, and its constants; or else classes
+    and functions that are written in the module and have no underscore.
+    """
     given = getattr(module, "__all__", None)
-    if given is None:
+    if given is None and hasattr(module, "__path__"):
+        body = ast.parse(inspect.getsource(module)).body
+        imports = (one for node in body if isinstance(node, ast.ImportFrom) for one in node.names)
+        given = {one.name for one in imports if one.name == one.asname}
+        given |= {name for name in vars(module) if name.isupper() and name[0] != "_"}
+    elif given is None:
         given = [
             name
             for name, value in vars(module).items()

@@ -44,9 +44,12 @@ from experiments.common.data import digits_problem
 from experiments.common.kept_rows import once
 from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
 from experiments.common.methods import MakeOptimizer, MakeTrace, plain, rounds_of, server_with
-from experiments.common.recordings import EVEN as EVEN_JOBS
-from experiments.common.recordings import UNEVEN as UNEVEN_JOBS
-from experiments.common.recordings import read_recordings, spread_of_jobs
+from experiments.common.recordings import (
+    EVEN as EVEN_JOBS,
+    UNEVEN as UNEVEN_JOBS,
+    read_recordings,
+    spread_of_jobs,
+)
 
 NAME = "recorded_times"
 TITLE = "Which rule of the family is fastest on the recorded times of real workers?"

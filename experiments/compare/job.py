@@ -26,8 +26,7 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import disagreements
 from asyncjax.results.tables import format_number, format_spread
-from asyncjax.study import protocol, summary
-from asyncjax.study import search as tuning
+from asyncjax.study import protocol, search as tuning, summary
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common.data import split_digits

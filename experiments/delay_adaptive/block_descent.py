@@ -22,8 +22,7 @@ from asyncjax import steps, traces
 from asyncjax.study.protocol import Seeds
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.delay_adaptive import piag
-from experiments.delay_adaptive import step_rules as shared
+from experiments.delay_adaptive import piag, step_rules as shared
 from experiments.delay_adaptive.piag import EVEN, FIXED, SLOW
 from experiments.delay_adaptive.step_rules import N_BLOCKS, SAFETY
 

@@ -53,8 +53,7 @@ from asyncjax.results.statistics import Difference
 from asyncjax.study import summary
 from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.search import Settings as Setting
-from asyncjax.study.search import Tuned, log_range, tune
+from asyncjax.study.search import Settings as Setting, Tuned, log_range, tune
 from asyncjax.traces.synchronous import Rounds, trace_of_rounds
 from experiments import part
 from experiments.common.forest import forest

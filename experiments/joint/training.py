@@ -20,8 +20,7 @@ from asyncjax import orders, problems, simulation, steps, traces
 from asyncjax.study.compare import SETS
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of, time_to
 from asyncjax.study.result import Result
-from asyncjax.study.search import Knob, choices, log_range, tune
-from asyncjax.study.search import Settings as Setting
+from asyncjax.study.search import Knob, Settings as Setting, choices, log_range, tune
 from experiments.common.kept_rows import once
 from experiments.common.replays import losses_of, recorded, with_step
 from experiments.joint.worlds import World

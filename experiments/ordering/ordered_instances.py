@@ -33,8 +33,7 @@ from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
-from experiments.ordering import epoch_costs, herding
-from experiments.ordering import ordered_convex as convex
+from experiments.ordering import epoch_costs, herding, ordered_convex as convex
 from experiments.ordering.epoch_costs import BYTES, CPU, FLOPS, SENT
 from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, EXACT, SETS
 

@@ -48,8 +48,7 @@ from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
 from experiments.common.side_by_side import raveled
-from experiments.ordering import epoch_costs, herding
-from experiments.ordering import ordered_convex as convex
+from experiments.ordering import epoch_costs, herding, ordered_convex as convex
 from experiments.ordering.epoch_costs import CPU, EPOCHS, ORDERS, UNITS, Task, tasks, tasks_of
 from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, PROJECTED, SETS
 

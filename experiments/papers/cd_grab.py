@@ -26,8 +26,7 @@ from asyncjax.results.plots.style import COLOURS, add_grid, drawing, new_figure
 from asyncjax.study.protocol import SET_A, seeds_of
 from asyncjax.study.search import log_range
 from experiments import data
-from experiments.ordering import epoch_costs, ordered_networks
-from experiments.ordering import ordered_convex as convex
+from experiments.ordering import epoch_costs, ordered_convex as convex, ordered_networks
 from experiments.ordering.epoch_costs import Source, Task
 from experiments.ordering.herding import ALONE, BASELINE, COORDINATED, gaussian
 from experiments.papers.figure import Figure, Found, Numbers, Options, Paper

@@ -31,8 +31,7 @@ from asyncjax.results.plots.style import add_grid, drawing, new_figure
 from asyncjax.study.cells import spread
 from asyncjax.study.protocol import SET_A, Seeds
 from experiments import data
-from experiments.delay_adaptive import sawtooth
-from experiments.delay_adaptive import step_rules as shared
+from experiments.delay_adaptive import sawtooth, step_rules as shared
 from experiments.delay_adaptive.piag import FIXED, INVERSE, OURS
 from experiments.delay_adaptive.step_rules import CONSTANT, N_BLOCKS, SAFETY
 from experiments.papers.cd_grab import band, first_of

@@ -25,8 +25,7 @@ from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.story import training
-from experiments.story.training import CHOICES, FULL, PLAIN, TRAINED, Settings
-from experiments.story.training import PAPERS as PAPERS
+from experiments.story.training import CHOICES, FULL, PAPERS as PAPERS, PLAIN, TRAINED, Settings
 
 NAME = "story"
 TITLE = "From jobs and machines to curves: every part switched off alone"

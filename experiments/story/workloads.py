@@ -41,8 +41,7 @@ from experiments import part
 from experiments.common.kept_rows import arrays_once
 from experiments.common.replays import recorded
 from experiments.story import training
-from experiments.story.training import FITTING, FULL, PLAIN, Site
-from experiments.story.training import PAPERS as PAPERS
+from experiments.story.training import FITTING, FULL, PAPERS as PAPERS, PLAIN, Site
 
 NAME = "story_workloads"
 TITLE = "Do all methods together beat plain choices, over workloads?"

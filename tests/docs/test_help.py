@@ -16,7 +16,7 @@ LONGEST = 700  # characters; what an `ArrayLike` alone comes to, written out, is
 @pytest.mark.parametrize("room", reference.ROOMS)
 def test_signatures_are_short_and_name_what_they_take(room):
     module = import_module(f"asyncjax.{room}")
-    functions = [getattr(module, name) for name in module.__all__]
+    functions = [getattr(module, name) for name in reference.public_names(module)]
     for function in filter(inspect.isfunction, functions):
         said = str(inspect.signature(function))
         assert "Union[" not in said, function.__name__

@@ -26,14 +26,11 @@ from experiments.common import reaching
 from experiments.compare import runs as compare_runs
 from experiments.compare.job import METHODS, times_to_stay
 from experiments.delay_adaptive import block_descent, network_steps, piag, sawtooth
-from experiments.joint import phases
-from experiments.joint import scenes as joint
-from experiments.matrix import lanes
-from experiments.matrix import straggler as matrix_straggler
+from experiments.joint import phases, scenes as joint
+from experiments.matrix import lanes, straggler as matrix_straggler
 from experiments.ordering import epoch_costs, herding, ordered_instances, ordered_networks
 from experiments.rollouts import admission
-from experiments.shuffled_map import Settings as MapSettings
-from experiments.shuffled_map import field_of, gaps_of
+from experiments.shuffled_map import Settings as MapSettings, field_of, gaps_of
 from experiments.stragglers import methods, times, training
 
 ONE = Seeds(0, SET_A, 0)

@@ -28,6 +28,9 @@ from typing import Any, NamedTuple
 from tests.inputs.table import FOLDER, Line, evaluate, is_definition, is_sentence, lines, told
 from tests.inputs.world import ROOMS, world
 
+sys.path.append(str(Path(__file__).parents[2] / "docs" / "site"))
+from reference import public_names
+
 NUMBERS = ("-1", "nan")
 WRONG = ("None", "'x'", *NUMBERS, "a_function")
 
@@ -137,7 +140,7 @@ def missing(room: str) -> list[str]:
     module = ROOMS[room]
     wanted = {
         f"{room}.{name}.{argument}"
-        for name in getattr(module, "__all__", [n for n in vars(module) if n[0] != "_"])
+        for name in public_names(module)
         if inspect.isfunction(function := getattr(module, name))
         and function.__module__.startswith("asyncjax")
         for argument, kind in inspect.signature(function).parameters.items()

@@ -8,8 +8,7 @@ import pytest
 from asyncjax import live, simulation, steps, traces
 from tests.live.shared import Killed, adam, assert_equal, begun, lived, quadratic, sgd, tree
 from tests.live.test_training import RULES
-from tests.simulation.loops.test_record_rows import assert_rows_of
-from tests.simulation.loops.test_record_rows import assert_same as assert_same_tree
+from tests.simulation.loops.test_record_rows import assert_rows_of, assert_same as assert_same_tree
 
 PLAIN, KEY = optax.chain(optax.sgd(0.05, 0.6), steps.remember_update()), jax.random.key(0)
 VIEWS = simulation.Update(PLAIN, worker_params=steps.look_ahead(2.0))

@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncjax import clocks, problems, simulation, traces
 from tests.oracles.problems import quadratic_data, quadratic_gradient

@@ -7,8 +7,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from tests.oracles import events, tables
-from tests.oracles import steps as oracle
+from tests.oracles import events, steps as oracle, tables
 from tests.oracles.problems import quadratic_data
 
 pytestmark = pytest.mark.slow

@@ -18,10 +18,12 @@ import pytest
 
 from asyncjax import orders, problems, simulation
 from asyncjax.simulation import epochs, example_orders
-from tests.oracles import epochs as oracle
-from tests.oracles import events
-from tests.oracles import orders as order_oracle
-from tests.oracles import projected as projected_oracle
+from tests.oracles import (
+    epochs as oracle,
+    events,
+    orders as order_oracle,
+    projected as projected_oracle,
+)
 from tests.simulation.shared import columns, trace_of
 
 D, STEP, MOMENTUM, EPOCHS, L2 = 4, 0.05, 0.5, 3, 0.05

@@ -10,8 +10,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, orders, problems, simulation, traces
-from tests.oracles import events
-from tests.oracles import orders as order_oracle
+from tests.oracles import events, orders as order_oracle
 from tests.oracles.learned_visits import Learner
 from tests.simulation.shared import columns, trace_of
 

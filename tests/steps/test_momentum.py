@@ -7,8 +7,7 @@ import optax
 import pytest
 
 from asyncjax import steps
-from tests.oracles import closed_loop, outer_steps
-from tests.oracles import steps as oracle
+from tests.oracles import closed_loop, outer_steps, steps as oracle
 from tests.steps.loops import updates_of
 
 N_UPDATES, RATE, BETA, SLOW = 60, 0.3, 0.8, 0.05

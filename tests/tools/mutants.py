@@ -37,6 +37,9 @@ from experiments.pages import cells_of
 from tests.simulate.__main__ import _FLAGS as QUICKLY
 from tests.tools.count import ROOT, tracked
 
+sys.path.append(str(ROOT / "docs" / "site"))
+from reference import public_names
+
 LIST, SEEN = (Path(__file__).with_suffix(suffix) for suffix in (".toml", ".json"))
 LIMIT = 600  # seconds for the tests of a mutant
 MOST = 3  # failures after which a mutant has been seen often enough
@@ -113,7 +116,7 @@ def raising(text: str, names: Collection[str]) -> str:
 def raise_everywhere(root: Path) -> None:
     """Makes the public functions of all rooms that make numbers raise, in a copy of the tree."""
     for room in ROOMS:
-        names = importlib.import_module(f"asyncjax.{room}").__all__
+        names = public_names(importlib.import_module(f"asyncjax.{room}"))
         for path in (root / "asyncjax" / room).rglob("*.py"):
             path.write_text(raising(path.read_text("utf-8"), names), "utf-8")
 

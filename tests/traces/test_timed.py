@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncjax import clocks, live, problems, simulation, traces
 from asyncjax.traces.collection import Collection, Collector, Timer, Verdict

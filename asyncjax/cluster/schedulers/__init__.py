@@ -21,54 +21,37 @@ from functools import partial
 import numpy as np
 
 from asyncjax.cluster.jobs import Jobs, Machines, Schedule, checked_jobs
-from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
+from asyncjax.cluster.resource_prices import (
+    Episode as Episode,
+    JobRow as JobRow,
+    prepare as prepare,
+)
 from asyncjax.cluster.schedulers.arrival_schedulers import (
-    Allocation,
-    ArrivalRule,
-    PdOrsSettings,
+    Allocation as Allocation,
+    ArrivalRule as ArrivalRule,
+    PdOrsSettings as PdOrsSettings,
     oasis,
-    oasis_episode,
+    oasis_episode as oasis_episode,
     pd_ors,
-    pd_ors_episode,
-    pd_ors_settings,
-    play_arrivals,
-    schedule_of,
+    pd_ors_episode as pd_ors_episode,
+    pd_ors_settings as pd_ors_settings,
+    play_arrivals as play_arrivals,
+    schedule_of as schedule_of,
 )
 from asyncjax.cluster.schedulers.slot_schedulers import (
-    Held,
-    Now,
-    SlotRule,
+    Held as Held,
+    Now as Now,
+    SlotRule as SlotRule,
     dorm,
     drf,
     fifo,
     least_attained,
     marginal_goodput,
-    play_slots,
-    speed_gained,
-    time_saved,
+    play_slots as play_slots,
+    speed_gained as speed_gained,
+    time_saved as time_saved,
 )
 from asyncjax.cluster.workloads import fixed_workers
-
-__all__ = [
-    "SCHEDULERS",
-    "Allocation",
-    "ArrivalRule",
-    "Episode",
-    "Held",
-    "JobRow",
-    "Now",
-    "PdOrsSettings",
-    "SlotRule",
-    "oasis_episode",
-    "pd_ors_episode",
-    "pd_ors_settings",
-    "play_arrivals",
-    "play_slots",
-    "prepare",
-    "schedule_of",
-    "speed_gained",
-    "time_saved",
-]
 
 
 def _fifo(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:

@@ -6,39 +6,25 @@ In a notebook, a cell that ends in a figure shows it once a backend is loaded: `
 matplotlib.pyplot as plt; plt.switch_backend(plt.get_backend())` in an earlier cell.
 """
 
-from asyncjax.results.metrics import Series
+from asyncjax.results.metrics import Series as Series
 from asyncjax.results.plots.comparisons import (
-    Panel,
-    bars,
-    curves,
-    panels,
-    staleness_histogram,
-    step_size_sensitivity,
+    Panel as Panel,
+    bars as bars,
+    curves as curves,
+    panels as panels,
+    staleness_histogram as staleness_histogram,
+    step_size_sensitivity as step_size_sensitivity,
 )
 from asyncjax.results.plots.schedules import (
-    price_map,
-    rollout_timeline,
-    schedule_chart,
-    timeline,
-    utilisation_chart,
+    price_map as price_map,
+    rollout_timeline as rollout_timeline,
+    schedule_chart as schedule_chart,
+    timeline as timeline,
+    utilisation_chart as utilisation_chart,
 )
-from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes, svg_text
-
-__all__ = [
-    "LineStyle",
-    "Panel",
-    "Series",
-    "assign_styles",
-    "bars",
-    "curves",
-    "panels",
-    "png_bytes",
-    "price_map",
-    "rollout_timeline",
-    "schedule_chart",
-    "staleness_histogram",
-    "step_size_sensitivity",
-    "svg_text",
-    "timeline",
-    "utilisation_chart",
-]
+from asyncjax.results.plots.style import (
+    LineStyle as LineStyle,
+    assign_styles as assign_styles,
+    png_bytes as png_bytes,
+    svg_text as svg_text,
+)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.schedulers import SCHEDULERS as REGISTRY
-from asyncjax.cluster.schedulers import time_saved
+from asyncjax.cluster.schedulers import SCHEDULERS as REGISTRY, time_saved
 
 pytestmark = pytest.mark.slow
 

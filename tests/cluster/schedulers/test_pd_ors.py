@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.schedulers import arrival_schedulers as by_arrival
-from asyncjax.cluster.schedulers import pd_ors_settings, prepare
+from asyncjax.cluster.schedulers import arrival_schedulers as by_arrival, pd_ors_settings, prepare
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow

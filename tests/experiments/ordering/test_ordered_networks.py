@@ -14,8 +14,7 @@ from asyncjax import problems
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import SET_A, TUNING, Seeds
 from asyncjax.study.search import Knob
-from experiments.ordering import epoch_costs
-from experiments.ordering import ordered_networks as networks
+from experiments.ordering import epoch_costs, ordered_networks as networks
 from experiments.ordering.epoch_costs import CPU, DEVICE, EPOCHS, MACHINE, ORDERS, UNITS, Source
 from experiments.ordering.ordered_networks import ARRIVAL, FINAL, LOWER, TESTED, THAN_ALONE, sooner
 

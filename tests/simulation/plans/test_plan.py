@@ -8,8 +8,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncjax import clocks, simulation, traces
 from asyncjax.simulation.plan import allocate, exact_weights

@@ -1,8 +1,7 @@
 """Slots of versions: as few as can be."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncjax.simulation.plan import allocate
 from tests.oracles import slots as plain
