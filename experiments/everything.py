@@ -37,6 +37,7 @@ EXPERIMENTS = (
     "reality.kinds",
     "reality.windows",
     "delay_bench",
+    "delay_bench.updates",
     "diloco",
     "rollouts",
     "joint",

@@ -75,6 +75,7 @@ PARTS = {  # by their NAME, one a line
     "ordered_networks": "experiments.ordering.ordered_networks",
     "tpu_costs": "experiments.ordering.epoch_costs",
     "delay_bench": "experiments.delay_bench.job",
+    "delay_updates": "experiments.delay_bench.updates",
     "diloco": "experiments.diloco.language",
     "diloco_gaussians": "experiments.diloco.gaussians",
     "diloco_links": "experiments.diloco.slow_links",

@@ -273,8 +273,9 @@ def train(
     step_size: jax.Array,
     key: jax.Array,
     delays: jax.Array,
+    records: int = 1,
 ) -> jax.Array:
-    """One run: the loss at the end, float[]; NaN or infinity where it diverged.
+    """One run: losses at equal distances and at the end; NaN or infinity where it diverged.
 
     Args:
         make_loop: `key -> Loop`.
@@ -283,6 +284,10 @@ def train(
         step_size: float[], may be traced, as all that follows.
         key: Typed key[], for the loop and its batches.
         delays: int32[updates, leaves].
+        records: How many, a divisor of the updates.
+
+    Returns:
+        float[records].
     """
     for_loop, for_batches = jax.random.split(key)
     loop, optimizer = make_loop(for_loop), make_optimizer(step_size)
@@ -301,9 +306,14 @@ def train(
         step, state = optimizer.update(gradient, state, params)
         return (optax.apply_updates(params, step), state, models), None
 
+    def stretch(carry: tuple[Any, Any, Any], x: Any) -> tuple[Any, jax.Array]:
+        carry, _ = jax.lax.scan(update, carry, x)
+        return carry, loop.judged(carry[0])
+
     begin = (loop.params, optimizer.init(loop.params), models)
-    (params, _, _), _ = jax.lax.scan(update, begin, (jnp.arange(len(delays)), delays))
-    return loop.judged(params)
+    xs = jnp.arange(len(delays)), delays
+    xs = jax.tree.map(lambda leaf: leaf.reshape(records, -1, *leaf.shape[1:]), xs)
+    return jax.lax.scan(stretch, begin, xs)[1]
 
 
 @cache
@@ -324,6 +334,6 @@ def _losses(program: tuple[Any, Any, int, int], *runs: Any) -> dict[str, np.ndar
     for first in range(0, len(runs[0]), at_once):
         # The last run fills the call up: one shape, one compilation.
         places = np.minimum(np.arange(first, first + at_once), len(runs[0]) - 1)
-        losses.append(_side_by_side(*what)(*(leaf[places] for leaf in runs)))
+        losses.append(_side_by_side(*what)(*(leaf[places] for leaf in runs))[:, -1])
     table = np.concatenate(losses)[: len(runs[0])].astype(np.float64)
     return {"loss": np.where(np.isfinite(table), table, np.inf)}

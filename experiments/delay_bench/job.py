@@ -138,8 +138,11 @@ def network_task(
     return make_loop, stages
 
 
-def digits(hidden: int = 32, batch: int = 32) -> Task:
-    """Handwritten digits by a network of one hidden layer; its two layers are two stages."""
+def digits(hidden: int = 32, batch: int = 32, n_judged: int = 0) -> Task:
+    """Handwritten digits by a network of one hidden layer; its two layers are two stages.
+
+    Judged on all rows that are trained on, or on the first `n_judged` of them.
+    """
     data = problems.digits()
     features = np.concatenate([data.train_features, data.test_features])
     labels = np.concatenate([data.train_labels, data.test_labels])
@@ -148,7 +151,7 @@ def digits(hidden: int = 32, batch: int = 32) -> Task:
         (features, labels),
         batch=batch,
         n_train=len(data.train_labels),
-        n_judged=len(data.train_labels),
+        n_judged=n_judged or len(data.train_labels),
         stage_of=lambda name: int(name == "Dense_1"),
     )
 

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import pytest
 
+from asyncjax import results
 from asyncjax.study.methods import REFERENCE
 from asyncjax.study.protocol import LEVELS, SET_A, Seeds, seeds_of
 from experiments import part
@@ -26,6 +27,7 @@ from experiments.common import reaching
 from experiments.compare import runs as compare_runs
 from experiments.compare.job import METHODS, times_to_stay
 from experiments.delay_adaptive import block_descent, network_steps, piag, sawtooth
+from experiments.delay_bench import updates
 from experiments.joint import phases, scenes as joint
 from experiments.matrix import lanes, straggler as matrix_straggler
 from experiments.ordering import epoch_costs, herding, ordered_instances, ordered_networks
@@ -247,6 +249,15 @@ def of_time_complexity(row: Any) -> dict[str, float]:
     return {"time": found[settings.noise.index(row["noise"])].reached[0, 0]}
 
 
+def of_delay_updates(row: Any) -> dict[str, float]:
+    settings = updates.Settings()
+    scene = updates.Scene(int(row["hidden"]), int(row["delay"]), settings.n_updates)(ONE)
+    chosen = {"step": row["step"]}
+    records = updates.run(row["method"], max(settings.delays), scene, chosen, ONE)
+    found = results.time_to_target(records["time"], records["loss"], updates.TARGET, stays=True)
+    return {"time": min(float(found), settings.n_updates)}
+
+
 MAIN = {"scene": "scarce"}
 WORKERS = {"scene": "breast cancer, even workers", "method": "Adaptive 1", "to": 0.95}
 WORKERS |= {"tuned_for": "theory", "axis": "updates"}
@@ -280,6 +291,7 @@ AGAIN: dict[str, tuple[Made, dict[str, Any]]] = {  # and which row
     "joint_map": (of_joint_map, {"method": "synchronous, reshuffled"}),
     "ordered_networks": (of_ordered_networks, {"method": "D-RR", "tuned_for": "final loss"}),
     "compare": (of_compare, {"method": REFERENCE}),
+    "delay_updates": (of_delay_updates, {"method": "Muon", "hidden": 16, "delay": 8}),
     "rollouts_admission": (of_admission, {"method": "synchronous"}),
 }
 
