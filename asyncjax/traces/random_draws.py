@@ -132,7 +132,8 @@ class DurationBlocks:
         download, compute and upload.
         """
         apart = self.is_apart
-        width, pieces = _FEW if len(worker) <= 4 * _FEW else _MANY, []
+        few = len(worker) <= 4 * _FEW
+        width, pieces = _FEW if few else _MANY * _BLOCK // self.size, []
         if self.size == _SMALL_BLOCK:
             width = _SMALL_LANES
         with on_host(self.key) as key:
