@@ -36,6 +36,7 @@ Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # begins, rates, work of know
 _BLOCK, _LANES = 32, 256  # lengths of a block; blocks that are drawn at once, at least
 _SMALL_BLOCK, _MANY_WORKERS = 8, 65_536  # lengths of a block from so many workers on
 _FEW = 24  # workers, below which jobs one by one are found faster than in whole arrays
+_SOON = 0.25  # of the last pieces drawn, after which a worker draws on along with others
 _AHEAD = 1.25  # times what is known, until which several powers are drawn on
 _PATIENCE = 200_000  # pieces in a row without any work, before a worker is called idle for ever
 
@@ -137,8 +138,7 @@ class _Pieces:
     def draw_on(self, workers: np.ndarray, draw: Draw, size: int) -> None:
         """Draws the next blocks of the lengths of workers int[g]."""
         each, count = max(1, len(self.lengths)), len(workers)
-        blocks = int(self.drawn[workers].min()) // (each * size)
-        blocks = max(1, _LANES // count, blocks // 4)
+        blocks = max(1, _LANES // count)
         first = self.drawn[workers, None] // each + size * np.arange(blocks)
         ends = np.zeros((count, 1 + blocks * size * each), complex)
         ends[:, 0] = _keyed(workers, self.until[workers])
@@ -161,15 +161,19 @@ class _Pieces:
         last = is_piece[ended].sum(axis=1) - 1
         is_out = self.rates[workers[ended], piece[ended, last] % self.rates.shape[1]] == 0.0
         self.out_from[workers[ended]] = np.where(is_out, begins[ended, last], np.inf)
-        self.ends = np.concatenate([self.ends, ends[:, 1:][is_piece]])
-        order = np.argsort(self.ends, kind="stable")
-        self.ends, self.piece = self.ends[order], np.append(self.piece, piece[is_piece])[order]
+        new, number = ends[:, 1:][is_piece], piece[is_piece]
+        if len(self.ends):
+            new, number = np.append(self.ends, new), np.append(self.piece, number)
+            order = np.argsort(new, kind="stable")
+            new, number = new[order], number[order]
+        self.ends, self.piece = new, number
 
-    def rate(self, time: np.ndarray) -> np.ndarray:
-        """Rates float64[m] of the pieces, of those not merged, that boundaries complex[m] end."""
-        place = np.minimum(self.ends.searchsorted(time), len(self.ends) - 1)
-        worker = time.real.astype(np.int64)
-        return self.rates[worker, self.piece[place] % self.rates.shape[1]]
+    def rate(self, worker: np.ndarray, place: np.ndarray | slice) -> np.ndarray:
+        """Rates float64[m] of workers int[m] in the pieces, of those not merged, at `place`."""
+        piece = (
+            self.piece[place] if isinstance(place, slice) else self.piece.take(place, mode="clip")
+        )
+        return self.rates[worker, piece % self.rates.shape[1]]
 
 
 class Timelines:
@@ -191,7 +195,7 @@ class Timelines:
         self._time, self._rate, self._work = self.log[0]
         self._seen, self._floor = 1, 0.0  # entries in order, but for pieces that ended by then
         self._last = self._everybody  # place of the last boundary of every worker
-        self._ends, self._totals, self._half = np.zeros(n), np.zeros(n), np.zeros(n)
+        self._ends, self._totals, self._soon = np.zeros(n), np.zeros(n), np.zeros(n)
         self._idle = np.zeros(n, np.int64)  # pieces since any work was done
 
     @cached_property
@@ -269,13 +273,13 @@ class Timelines:
         return low
 
     def extend(self, short: np.ndarray, start: float) -> None:
-        """Draws on for workers int[l], and all who have used half of their last pieces."""
+        """Draws on for workers int[l], and all who soon need it."""
         for worker in short[self._idle[short] > _PATIENCE]:
             raise ValueError(
                 f"powers must let a worker go on, got none for {_PATIENCE} pieces in a row"
                 f" until time {self._ends[worker]:g}"
             )
-        workers = np.union1d(short, np.flatnonzero(self._half <= start))
+        workers = np.union1d(short, np.flatnonzero(self._soon <= start))
         known = np.min([power.until for power in self._powers], axis=0)
         for power in self._powers:
             behind = workers[power.until[workers] <= _AHEAD * known[workers]]
@@ -290,17 +294,18 @@ class Timelines:
         out_from = np.min([power.out_from for power in powers], axis=0)
         known = np.min([power.until for power in powers], axis=0)
         known[out_from <= known] = np.inf  # whatever the other powers are
-        places, parts = list[np.ndarray](), list[np.ndarray]()
+        parts = list[np.ndarray]()
         for power in powers:
             worker = power.ends.real.astype(np.int64)
             power.ends.imag[power.ends.imag > out_from[worker]] = np.inf
-            places.append(power.ends.imag <= known[worker])
-            parts.append(power.ends[places[-1]])
+            parts.append(power.ends[power.ends.imag <= known[worker]])
         time = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts), kind="stable")
-        rate = np.ones(len(time))
-        for power, place in zip(powers, places, strict=True):
-            rate *= power.rate(time)
-            power.ends, power.piece = power.ends[~place], power.piece[~place]
+        worker, rate = time.real.astype(np.int64), np.ones(len(time))
+        for power in powers:
+            place = slice(None) if len(parts) == 1 else power.ends.searchsorted(time)
+            rate *= power.rate(worker, place)
+            waits = power.ends.imag > known[power.ends.real.astype(np.int64)]
+            power.ends, power.piece = power.ends[waits], power.piece[waits]
         is_new = np.append(True, time[1:] != time[:-1])  # one boundary, also where several are
         return time[is_new], rate[is_new]
 
@@ -318,7 +323,7 @@ class Timelines:
             work[:, 1:][place] = np.where(rate > 0.0, rate * (time.imag - begin), 0.0)
         np.cumsum(work, axis=1, out=work)
         last, total = np.cumsum(counts) - 1, work[:, -1]
-        self._half[workers] = (self._ends[workers] + time[last].imag) / 2
+        self._soon[workers] = _SOON * time[last].imag + (1 - _SOON) * self._ends[workers]
         is_idle = total == self._totals[workers]
         self._idle[workers] = np.where(is_idle, self._idle[workers] + counts, 0)
         self._ends[workers], self._totals[workers] = time[last].imag, total
