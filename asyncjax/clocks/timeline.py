@@ -6,11 +6,12 @@ done at
     finish(s, c) = the first t with integral of v from s to t = c,   inf if there is none
 
 which is the universal computation model of Tyurin (2024), arXiv 2408.04929. Everything here is
-plain float64 on the host. Pieces are drawn in blocks, twice as many each time, when a job first
-reaches them, along with those of all workers who soon need more. Times and work are cumulated from
-piece to piece: if all lengths, rates and works are multiples of one power of two and rates are
-powers of two, every answer is exact. One job costs two bisections, or none where its worker is in
-the piece it was in; jobs of many workers are found in whole arrays, to the same bit.
+plain float64 on the host. Pieces are drawn in blocks when a job first reaches them, along with
+those of all workers who soon need more; lengths that are the same for all workers are drawn one
+time. Times and work are cumulated from piece to piece: if all lengths, rates and works are
+multiples of one power of two and rates are powers of two, every answer is exact. One job costs two
+bisections, or none where its worker is in the piece it was in; jobs of many workers are found with
+two bisections in whole arrays, to the same bit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from functools import cached_property, partial
 import jax
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from asyncjax.clocks.clock import Clock, Power
 from asyncjax.clocks.law import unshared
@@ -31,7 +32,8 @@ from asyncjax.clocks.rng import POWER_STREAM
 from asyncjax.clocks.validate import check_lengths
 
 Draw = Callable[[Clock, Array | None, np.ndarray, np.ndarray, int], np.ndarray]
-Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # begins, rates, work of known pieces and the end
+Keys = NDArray[np.complex128]  # worker + i value
+Table = tuple[Keys, np.ndarray, Keys]  # boundaries, the rates before them, the work until then
 
 _BLOCK, _LANES = 32, 256  # lengths of a block; blocks that are drawn at once, at least
 _SMALL_BLOCK, _MANY_WORKERS = 8, 65_536  # lengths of a block from so many workers on
@@ -133,14 +135,16 @@ class _Pieces:
         self.drawn = np.zeros(n, np.int64)
         self.until = np.zeros(n)  # end of the last piece drawn
         self.out_from = np.full(n, np.inf)  # from when on the power is 0 for ever
-        self.ends, self.piece = np.zeros(0, complex), np.zeros(0, np.int64)  # not merged yet
+        self.ends: Keys = np.zeros(0, np.complex128)  # of those not merged yet
+        self.piece = np.zeros(0, np.int64)  # their numbers
 
     def draw_on(self, workers: np.ndarray, draw: Draw, size: int) -> None:
         """Draws the next blocks of the lengths of workers int[g]."""
         each, count = max(1, len(self.lengths)), len(workers)
-        blocks = max(1, _LANES // count)
+        left = np.ceil((self.most - self.drawn[workers].min()) / (size * each))
+        blocks = int(max(1, min(_LANES // count, left)))
         first = self.drawn[workers, None] // each + size * np.arange(blocks)
-        ends = np.zeros((count, 1 + blocks * size * each), complex)
+        ends = np.zeros((count, 1 + blocks * size * each), np.complex128)
         ends[:, 0] = _keyed(workers, self.until[workers])
         for index, (clock, key, is_alike) in enumerate(self.lengths):
             if is_alike:
@@ -156,24 +160,22 @@ class _Pieces:
         begins = ends.imag[:, :-1]
         self.drawn[workers] += piece.shape[1]
         self.until[workers] = ends[:, -1].imag
-        is_piece = begins < np.inf
-        ended = np.flatnonzero(np.isinf(self.until[workers]))
-        last = is_piece[ended].sum(axis=1) - 1
-        is_out = self.rates[workers[ended], piece[ended, last] % self.rates.shape[1]] == 0.0
-        self.out_from[workers[ended]] = np.where(is_out, begins[ended, last], np.inf)
-        new, number = ends[:, 1:][is_piece], piece[is_piece]
+        new, number, ended = ends[:, 1:].ravel(), piece.ravel(), np.isinf(self.until[workers])
+        if ended.any():
+            is_piece, ended = begins < np.inf, np.flatnonzero(ended)
+            last = is_piece[ended].sum(axis=1) - 1
+            is_out = self.rates[workers[ended], piece[ended, last] % self.rates.shape[1]] == 0.0
+            self.out_from[workers[ended]] = np.where(is_out, begins[ended, last], np.inf)
+            new, number = new[is_piece.ravel()], number[is_piece.ravel()]
         if len(self.ends):
             new, number = np.append(self.ends, new), np.append(self.piece, number)
             order = np.argsort(new, kind="stable")
             new, number = new[order], number[order]
         self.ends, self.piece = new, number
 
-    def rate(self, worker: np.ndarray, place: np.ndarray | slice) -> np.ndarray:
+    def rate(self, worker: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Rates float64[m] of workers int[m] in the pieces, of those not merged, at `place`."""
-        piece = (
-            self.piece[place] if isinstance(place, slice) else self.piece.take(place, mode="clip")
-        )
-        return self.rates[worker, piece % self.rates.shape[1]]
+        return self.rates[worker, self.piece.take(place, mode="clip") % self.rates.shape[1]]
 
 
 class Timelines:
@@ -190,9 +192,10 @@ class Timelines:
         self._size = _BLOCK if n < _MANY_WORKERS else _SMALL_BLOCK
         self._everybody, zeros = np.arange(n), np.zeros(n)
         begin = _keyed(self._everybody, zeros)
-        # Boundaries, the rates before them, and the work until then; as they came, and in order.
-        self.log: list[Table] = [(begin, zeros, begin)]
-        self._time, self._rate, self._work = self.log[0]
+        self.log: list[Table] = [(begin, zeros, begin)]  # as they came; below in order
+        self._time: Keys = begin
+        self._rate: np.ndarray = zeros
+        self._work: Keys = begin
         self._seen, self._floor = 1, 0.0  # entries in order, but for pieces that ended by then
         self._last = self._everybody  # place of the last boundary of every worker
         self._ends, self._totals, self._soon = np.zeros(n), np.zeros(n), np.zeros(n)
@@ -208,7 +211,7 @@ class Timelines:
         ]
 
     def finish(
-        self, start: ArrayLike, work: np.ndarray, worker: np.ndarray | None = None
+        self, start: float | np.ndarray, work: np.ndarray, worker: np.ndarray | None = None
     ) -> np.ndarray:
         """`Timeline.finish` of one job each of workers int[l], float64[l]; starts must be finite.
 
@@ -250,7 +253,7 @@ class Timelines:
         work, begin = self._work[after - 1].imag, self._time[after - 1].imag
         return work + self._rate[after] * (until - begin)
 
-    def _look(self, worker: np.ndarray, start: ArrayLike, *, forgets: bool) -> float:
+    def _look(self, worker: np.ndarray, start: float | np.ndarray, *, forgets: bool) -> float:
         """Puts the pieces of workers int[l] in order, until after `start`; returns the first."""
         low = float(np.min(start))
         if low < self._floor:
@@ -264,7 +267,8 @@ class Timelines:
         if forgets:
             self._floor, after = low, self._time[1:]
             goes_on = (after.imag > low) | (after.real != self._time.real[:-1])
-            parts[0] = tuple(column[np.append(goes_on, True)] for column in parts[0])
+            seen = np.append(goes_on, True)
+            parts[0] = self._time[seen], self._rate[seen], self._work[seen]
         time, rate, work = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(time, kind="stable")
         self._time, self._rate, self._work = time[order], rate[order], work[order]
@@ -288,28 +292,28 @@ class Timelines:
         time, rate = self._merge()
         self.log.append((time, rate, self._add_up(time, rate)))
 
-    def _merge(self) -> tuple[np.ndarray, np.ndarray]:
+    def _merge(self) -> tuple[Keys, np.ndarray]:
         """The next boundaries of all powers together, in order, and the rates before them."""
-        powers = self._powers
-        out_from = np.min([power.out_from for power in powers], axis=0)
-        known = np.min([power.until for power in powers], axis=0)
+        out_from = np.min([power.out_from for power in self._powers], axis=0)
+        known = np.min([power.until for power in self._powers], axis=0)
         known[out_from <= known] = np.inf  # whatever the other powers are
-        parts = list[np.ndarray]()
-        for power in powers:
-            worker = power.ends.real.astype(np.int64)
-            power.ends.imag[power.ends.imag > out_from[worker]] = np.inf
-            parts.append(power.ends[power.ends.imag <= known[worker]])
-        time = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts), kind="stable")
+        parts, waits = list[Keys](), list[np.ndarray]()
+        for power in self._powers:
+            worker, ends = power.ends.real.astype(np.int64), power.ends.imag
+            ends[ends > out_from[worker]] = np.inf
+            waits.append(ends > known[worker])
+            parts.append(power.ends[~waits[-1]])
+        time, place = parts[0], np.arange(len(parts[0]))
+        if len(parts) > 1:
+            time = np.unique(np.concatenate(parts))  # one boundary, also where several are
         worker, rate = time.real.astype(np.int64), np.ones(len(time))
-        for power in powers:
-            place = slice(None) if len(parts) == 1 else power.ends.searchsorted(time)
+        for power, its in zip(self._powers, waits, strict=True):
+            place = power.ends.searchsorted(time) if len(parts) > 1 else place
             rate *= power.rate(worker, place)
-            waits = power.ends.imag > known[power.ends.real.astype(np.int64)]
-            power.ends, power.piece = power.ends[waits], power.piece[waits]
-        is_new = np.append(True, time[1:] != time[:-1])  # one boundary, also where several are
-        return time[is_new], rate[is_new]
+            power.ends, power.piece = power.ends[its], power.piece[its]
+        return time, rate
 
-    def _add_up(self, time: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    def _add_up(self, time: Keys, rate: np.ndarray) -> Keys:
         """The work until the next boundaries, as complex numbers."""
         is_first = np.append(True, time.real[1:] != time.real[:-1])
         workers = time.real[is_first].astype(np.int64)
@@ -330,9 +334,9 @@ class Timelines:
         return _keyed(time.real, work[:, 1:][place])
 
 
-def _keyed(worker: np.ndarray, value: ArrayLike) -> np.ndarray:
+def _keyed(worker: np.ndarray, value: ArrayLike) -> Keys:
     """Complex numbers, worker + i value."""
-    result = np.empty(len(worker), complex)
+    result = np.empty(len(worker), np.complex128)
     result.real, result.imag = worker, value
     return result
 

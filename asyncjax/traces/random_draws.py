@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from asyncjax.checks import one_key, whole
 from asyncjax.clocks import Clock
@@ -173,7 +172,7 @@ class DurationBlocks:
             return Timelines(self.clock, key, draw)
 
     def ends(
-        self, start: ArrayLike, drawn: np.ndarray, worker: np.ndarray | None = None
+        self, start: float | np.ndarray, drawn: np.ndarray, worker: np.ndarray | None = None
     ) -> np.ndarray:
         """When a job each of workers int[l] is done, float64[l]; starts must be finite.
 
