@@ -10,12 +10,17 @@ import jax
 import numpy as np
 
 
-def seconds(contestants: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, np.ndarray]:
+def seconds(
+    contestants: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    timer: Callable[[], float] = time.perf_counter,
+) -> dict[str, np.ndarray]:
     """Times contestants in turn, so that a disturbance meets all of them alike.
 
     Args:
         contestants: Functions of no argument by name; each is called once before, to warm up.
         repeats: Rounds.
+        timer: `time.process_time` for seconds of processor time, where the machine is shared.
 
     Returns:
         Seconds by name, float64[repeats].
@@ -25,9 +30,9 @@ def seconds(contestants: Mapping[str, Callable[[], Any]], repeats: int) -> dict[
     taken: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
-            began = time.perf_counter()
+            began = timer()
             jax.block_until_ready(run())
-            taken[name].append(time.perf_counter() - began)
+            taken[name].append(timer() - began)
     return {name: np.array(values) for name, values in taken.items()}
 
 

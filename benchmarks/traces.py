@@ -3,7 +3,8 @@
 Run `python -m benchmarks.traces`; it prints a Markdown table of microseconds an arrival. Absolute
 times belong to the machine they were taken on; what counts is the growth along a row. With
 `--log-rows 1000000` it prints instead what it takes to read logs of so many rows, a process each;
-with `--clocks` how many times as long pure traces of clocks with memory take as those of `gamma`.
+with `--clocks` how many times as much processor time traces of clocks with memory take as those of
+`gamma`.
 """
 
 import argparse
@@ -96,21 +97,28 @@ def with_memory(n: int) -> dict[str, clocks.Clock]:
 
 
 def memory(n_arrivals: int, repeats: int) -> None:
-    """Prints how many times as long as with `gamma` pure traces take."""
-    print(f"{setting()}; {n_arrivals} arrivals; ratio to gamma, median of {repeats} (quartiles)\n")
-    print("| clock | " + " | ".join(f"n = {n}" for n in WORKERS) + " |")
-    print("|---|" + "---|" * len(WORKERS))
-    cells: dict[str, list[str]] = {}
-    for n in WORKERS:
-        runs = {
-            name: lambda clock=clock: RULES["pure"](clock, n_arrivals).time
-            for name, clock in with_memory(n).items()
-        }
-        taken = seconds(runs, repeats)
-        for name, times in taken.items():
-            cells.setdefault(name, []).append(ratio(times, taken["gamma"]))
-    for name, row in cells.items():
-        print(f"| {name} | {' | '.join(row)} |", flush=True)
+    """Prints how many times as much processor time as with `gamma` traces take."""
+    print(
+        f"{setting()}; at least {n_arrivals} arrivals; ratio of processor time to gamma, median of"
+        f" {repeats} (quartiles); gamma in seconds\n"
+    )
+    print("| rule | clock | " + " | ".join(f"n = {n}" for n in WORKERS) + " |")
+    print("|---|---|" + "---|" * len(WORKERS))
+    for rule in ("pure", "buffered 8 (FedBuff)", "rennala 8 (Rennala)", "synchronous"):
+        cells: dict[str, list[str]] = {}
+        for n in WORKERS:
+            make, those = RULES[rule], with_memory(n)
+            size, _ = updates_for(make, those["gamma"], n_arrivals)
+            runs = {
+                name: lambda clock=clock, make=make, size=size: make(clock, size).time
+                for name, clock in those.items()
+            }
+            taken = seconds(runs, repeats, time.process_time)
+            for name, times in taken.items():
+                cells.setdefault(name, []).append(ratio(times, taken["gamma"]))
+            cells["gamma"][-1] = f"{np.median(taken['gamma']):.3f} s"
+        for name, row in cells.items():
+            print(f"| {rule} | {name} | {' | '.join(row)} |", flush=True)
 
 
 def updates_for(make: Make, clock: clocks.Clock, n_arrivals: int) -> tuple[int, int]:

@@ -6,11 +6,12 @@ done at
     finish(s, c) = the first t with integral of v from s to t = c,   inf if there is none
 
 which is the universal computation model of Tyurin (2024), arXiv 2408.04929. Everything here is
-plain float64 on the host. Pieces are drawn in blocks, twice as many each time, when a job first
-reaches them, along with those of all workers who soon need more. Times and work are cumulated from
-piece to piece: if all lengths, rates and works are multiples of one power of two and rates are
-powers of two, every answer is exact. One job costs two bisections, or none where its worker is in
-the piece it was in; jobs of many workers are found in whole arrays, to the same bit.
+plain float64 on the host. Pieces are drawn in blocks when a job first reaches them, along with
+those of all workers who soon need more; lengths that are the same for all workers are drawn one
+time. Times and work are cumulated from piece to piece: if all lengths, rates and works are
+multiples of one power of two and rates are powers of two, every answer is exact. One job costs two
+bisections, or none where its worker is in the piece it was in; jobs of many workers are found with
+two bisections in whole arrays, to the same bit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from functools import cached_property, partial
 import jax
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from asyncjax.clocks.clock import Clock, Power
 from asyncjax.clocks.law import unshared
@@ -31,11 +32,14 @@ from asyncjax.clocks.rng import POWER_STREAM
 from asyncjax.clocks.validate import check_lengths
 
 Draw = Callable[[Clock, Array | None, np.ndarray, np.ndarray, int], np.ndarray]
-Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # begins, rates, work of known pieces and the end
+Keys = NDArray[np.complex128]  # worker + i value
+Table = tuple[Keys, np.ndarray, Keys]  # boundaries, the rates before them, the work until then
 
-_BLOCK, _LANES = 16, 256  # lengths of a block; blocks of all workers that are drawn at first
+_BLOCK, _LANES = 32, 256  # lengths of a block; blocks that are drawn at once, at least
+_SMALL_BLOCK, _MANY_WORKERS = 8, 65_536  # lengths of a block from so many workers on
 _FEW = 24  # workers, below which jobs one by one are found faster than in whole arrays
-_AHEAD = 1.25  # times a start, until which pieces of all workers are drawn along
+_SOON = 0.25  # of the last pieces drawn, after which a worker draws on along with others
+_AHEAD = 1.25  # times what is known, until which several powers are drawn on
 _PATIENCE = 200_000  # pieces in a row without any work, before a worker is called idle for ever
 
 
@@ -48,8 +52,9 @@ class Timeline:
         work: Work done from time 0 to each of `begins`.
     """
 
-    def __init__(self, learn: Callable[[int, float], Table]) -> None:
-        self._learn = learn  # more than so many pieces, for a job that starts then
+    def __init__(self, worker: int, reach_on: Callable[[float], None], log: list[Table]) -> None:
+        self._worker, self._reach_on, self._log = worker, reach_on, log
+        self._seen = 1  # entries of the log; the first is the begin
         self.begins, self.rates, self.work = [0.0], list[float](), [0.0]
         self._piece = -1  # in which the last job was done
 
@@ -105,163 +110,243 @@ class Timeline:
         return ends
 
     def _extend(self, start: float) -> None:
-        begins, rates, work = self._learn(len(self.rates), start)
-        self.begins, self.rates, self.work = begins.tolist(), rates[:-1].tolist(), work.tolist()
+        """Reads on in the log, for a job that starts then."""
+        if self._seen == len(self._log):
+            self._reach_on(start)
+        for time, rate, work in self._log[self._seen :]:
+            rows = slice(*time.searchsorted([self._worker, self._worker + 1]).tolist())
+            self.begins += time[rows].imag.tolist()
+            self.rates += rate[rows].tolist()
+            self.work += work[rows].imag.tolist()
+        self._seen = len(self._log)
+
+
+class _Pieces:
+    """The pieces of one power of all workers: how many are drawn, and those not merged yet."""
+
+    def __init__(self, power: Power, key: Array | None, number: int) -> None:
+        self.rates = np.asarray(power.rates, np.float64)
+        keys = _length_keys(power, key, number)
+        self.lengths = [
+            (clock, of, _is_alike(clock)) for clock, of in zip(power.lengths, keys, strict=True)
+        ]
+        n, most = self.rates.shape
+        self.most = np.inf if power.repeats else most - 1  # the piece that lasts for ever
+        self.drawn = np.zeros(n, np.int64)
+        self.until = np.zeros(n)  # end of the last piece drawn
+        self.out_from = np.full(n, np.inf)  # from when on the power is 0 for ever
+        self.ends: Keys = np.zeros(0, np.complex128)  # of those not merged yet
+        self.piece = np.zeros(0, np.int64)  # their numbers
+
+    def draw_on(self, workers: np.ndarray, draw: Draw, size: int) -> None:
+        """Draws the next blocks of the lengths of workers int[g]."""
+        each, count = max(1, len(self.lengths)), len(workers)
+        left = np.ceil((self.most - self.drawn[workers].min()) / (size * each))
+        blocks = int(max(1, min(_LANES // count, left)))
+        first = self.drawn[workers, None] // each + size * np.arange(blocks)
+        ends = np.zeros((count, 1 + blocks * size * each), np.complex128)
+        ends[:, 0] = _keyed(workers, self.until[workers])
+        for index, (clock, key, is_alike) in enumerate(self.lengths):
+            if is_alike:
+                firsts, lane = np.unique(first, return_inverse=True)
+                lengths = draw(clock, key, np.zeros_like(firsts), firsts, size)[lane.ravel()]
+            else:
+                lengths = draw(clock, key, np.repeat(workers, blocks), first.ravel(), size)
+            ends.imag[:, 1 + index :: each] = lengths.reshape(count, -1)
+        piece = self.drawn[workers, None] + np.arange(blocks * size * each)
+        if self.most < np.inf:
+            ends.imag[:, 1:][piece >= self.most] = np.inf
+        np.cumsum(ends, axis=1, out=ends)
+        begins = ends.imag[:, :-1]
+        self.drawn[workers] += piece.shape[1]
+        self.until[workers] = ends[:, -1].imag
+        new, number, ended = ends[:, 1:].ravel(), piece.ravel(), np.isinf(self.until[workers])
+        if ended.any():
+            is_piece, ended = begins < np.inf, np.flatnonzero(ended)
+            last = is_piece[ended].sum(axis=1) - 1
+            is_out = self.rates[workers[ended], piece[ended, last] % self.rates.shape[1]] == 0.0
+            self.out_from[workers[ended]] = np.where(is_out, begins[ended, last], np.inf)
+            new, number = new[is_piece.ravel()], number[is_piece.ravel()]
+        if len(self.ends):
+            new, number = np.append(self.ends, new), np.append(self.piece, number)
+            order = np.argsort(new, kind="stable")
+            new, number = new[order], number[order]
+        self.ends, self.piece = new, number
+
+    def rate(self, worker: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """Rates float64[m] of workers int[m] in the pieces, of those not merged, at `place`."""
+        return self.rates[worker, self.piece.take(place, mode="clip") % self.rates.shape[1]]
 
 
 class Timelines:
-    """Powers of all workers over time."""
+    """Powers of all workers over time.
+
+    A boundary is a complex number, worker + i time, or worker + i work: NumPy orders them by
+    worker, then by time, and so finds jobs of many workers with one bisection in one array.
+    """
 
     def __init__(self, clock: Clock, key: Array | None, draw: Draw) -> None:
         n, self._draw = clock.n_workers, draw
-        self._powers = [
-            (power, np.asarray(power.rates, np.float64), _length_keys(power, key, number))
-            for number, power in enumerate(clock.powers)
-        ]
-        self._known = [[np.zeros(0)] * n for _ in self._powers]  # ends of pieces of one power
-        self._tables: list[Table] = [(np.zeros(1), np.zeros(1), np.zeros(1))] * n
-        self._blocks = np.zeros(n, np.int64)
-        self._ends, self._totals = np.zeros(n), np.zeros(n)  # time and work at the end of a table
-        self._joined: tuple[np.ndarray, ...] | None = None
-        self._piece = np.zeros(n, np.int64)  # of the last start in `finish`
+        powers = clock.powers or (Power((), np.ones((n, 1)), repeats=False),)
+        self._powers = [_Pieces(power, key, number) for number, power in enumerate(powers)]
+        self._size = _BLOCK if n < _MANY_WORKERS else _SMALL_BLOCK
+        self._everybody, zeros = np.arange(n), np.zeros(n)
+        begin = _keyed(self._everybody, zeros)
+        self.log: list[Table] = [(begin, zeros, begin)]  # as they came; below in order
+        self._time: Keys = begin
+        self._rate: np.ndarray = zeros
+        self._work: Keys = begin
+        self._seen, self._floor = 1, 0.0  # entries in order, but for pieces that ended by then
+        self._last = self._everybody  # place of the last boundary of every worker
+        self._ends, self._totals, self._soon = np.zeros(n), np.zeros(n), np.zeros(n)
+        self._idle = np.zeros(n, np.int64)  # pieces since any work was done
 
     @cached_property
     def lines(self) -> list[Timeline]:
         """The timeline of every worker."""
-        return [Timeline(partial(self._pieces, worker)) for worker in range(len(self._tables))]
+        n = len(self._everybody)
+        return [
+            Timeline(worker, partial(self.extend, np.array([worker])), self.log)
+            for worker in range(n)
+        ]
 
-    def finish(self, start: ArrayLike, work: np.ndarray) -> np.ndarray:
-        """`Timeline.finish` of one job of every worker, float64[n]; starts must be finite."""
-        start = np.broadcast_to(start, work.shape)
-        if len(work) < _FEW:
-            jobs = zip(self.lines, start.tolist(), work.tolist(), strict=True)
+    def finish(
+        self, start: float | np.ndarray, work: np.ndarray, worker: np.ndarray | None = None
+    ) -> np.ndarray:
+        """`Timeline.finish` of one job each of workers int[l], float64[l]; starts must be finite.
+
+        None: of all workers.
+        """
+        if len(work) < _FEW and worker is None:
+            starts = np.broadcast_to(start, work.shape).tolist()
+            jobs = zip(self.lines, starts, work.tolist(), strict=True)
             return np.array([line.finish(begin, cost) for line, begin, cost in jobs])
-        while (is_short := self._ends <= start).any():
-            self._extend(np.flatnonzero(is_short), float(start.min()))
-        begins, rates, totals, first = self._join()
-        piece = first + self._piece
-        piece = np.where(begins[piece] <= start, piece, first)
-        while (is_before := begins[piece + 1] <= start).any():
-            piece += is_before
-        self._piece = piece - first
-        rate, end = rates[piece], begins[piece + 1]
+        worker = self._everybody if worker is None else worker
+        low = self._look(worker, start, forgets=True)
+        after = self._time.searchsorted(_keyed(worker, start), "right")
+        rate, end = self._rate[after], self._time[after].imag
         with np.errstate(divide="ignore", invalid="ignore"):
-            here = np.where(rate > 0, rate * (end - start), 0.0)
+            here = rate * (end - start)  # NaN where there is no power any more
             result = np.minimum(start + work / rate, end)
         over = np.flatnonzero(work > here)
-        rest, base = (work - here)[over], totals[piece[over] + 1]
+        if not len(over):
+            return result
+        who, rest, base = worker[over], (work - here)[over], self._work[after[over]].imag
         target = np.maximum(base + rest, np.nextafter(base, np.inf))
-        is_short = self._totals[over] < target
-        result[over[is_short]] = np.inf
-        lacks = over[is_short & (self._ends[over] < np.inf) & (work[over] < np.inf)]
-        if len(lacks):
-            self._extend(lacks, float(start.min()))
-            return self.finish(start, work)
-        over, rest, base, target = (part[~is_short] for part in (over, rest, base, target))
-        after = piece[over] + 2
-        while (is_before := totals[after] < target).any():
-            after += is_before
-        left = rest - (totals[after - 1] - base)
-        result[over] = np.minimum(begins[after - 1] + left / rates[after - 1], begins[after])
+        at = self._work.searchsorted(_keyed(who, target))
+        if (is_out := at > self._last[who]).any():
+            result[over[is_out]] = np.inf
+            lacks = who[is_out & (self._ends[who] < np.inf) & (work[over] < np.inf)]
+            if len(lacks):
+                self.extend(lacks, low)
+                return self.finish(start, work, worker)
+            over, rest, base, at = (part[~is_out] for part in (over, rest, base, at))
+        left = rest - (self._work[at - 1].imag - base)
+        begin, end = self._time[at - 1].imag, self._time[at].imag
+        result[over] = np.minimum(begin + left / self._rate[at], end)
         return result
 
     def done(self, worker: np.ndarray, until: np.ndarray) -> np.ndarray:
         """Work that workers int[l] have done until finite times float64[l]."""
-        while (is_short := self._ends[worker] <= until).any():
-            self._extend(worker[is_short], float(until.min()))
-        tables, done = [self._tables[i] for i in worker], np.empty(len(worker))
-        for row, ((begins, rates, work), time) in enumerate(zip(tables, until, strict=True)):
-            piece = begins.searchsorted(time, "right") - 1
-            done[row] = work[piece] + rates[piece] * (time - begins[piece])
-        return done
+        self._look(worker, until, forgets=False)
+        after = self._time.searchsorted(_keyed(worker, until), "right")
+        work, begin = self._work[after - 1].imag, self._time[after - 1].imag
+        return work + self._rate[after] * (until - begin)
 
-    def _join(self) -> tuple[np.ndarray, ...]:
-        """Tables of all workers one after another, and where each begins, int[n]."""
-        if self._joined is None:
-            counts = np.array([len(begins) for begins, _, _ in self._tables])
-            columns = map(np.concatenate, zip(*self._tables, strict=True))
-            self._joined = *columns, np.cumsum(counts) - counts
-        return self._joined
+    def _look(self, worker: np.ndarray, start: float | np.ndarray, *, forgets: bool) -> float:
+        """Puts the pieces of workers int[l] in order, until after `start`; returns the first."""
+        low = float(np.min(start))
+        if low < self._floor:
+            self._floor, self._seen = 0.0, 1
+            self._time, self._rate, self._work = self.log[0]
+        while (is_short := self._ends[worker] <= start).any():
+            self.extend(worker[is_short], low)
+        if self._seen == len(self.log):
+            return low
+        parts = [(self._time, self._rate, self._work), *self.log[self._seen :]]
+        if forgets:
+            self._floor, after = low, self._time[1:]
+            goes_on = (after.imag > low) | (after.real != self._time.real[:-1])
+            seen = np.append(goes_on, True)
+            parts[0] = self._time[seen], self._rate[seen], self._work[seen]
+        time, rate, work = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(time, kind="stable")
+        self._time, self._rate, self._work = time[order], rate[order], work[order]
+        self._last = self._time.searchsorted(self._everybody + (1.0 + 0.0j)) - 1
+        self._seen = len(self.log)
+        return low
 
-    def _pieces(self, worker: int, count: int, start: float) -> Table:
-        """More than `count` pieces of a worker."""
-        if len(self._tables[worker][0]) <= count + 1:
-            self._extend(np.array([worker]), start)
-        return self._tables[worker]
+    def extend(self, short: np.ndarray, start: float) -> None:
+        """Draws on for workers int[l], and all who soon need it."""
+        for worker in short[self._idle[short] > _PATIENCE]:
+            raise ValueError(
+                f"powers must let a worker go on, got none for {_PATIENCE} pieces in a row"
+                f" until time {self._ends[worker]:g}"
+            )
+        workers = np.union1d(short, np.flatnonzero(self._soon <= start))
+        known = np.min([power.until for power in self._powers], axis=0)
+        for power in self._powers:
+            behind = workers[power.until[workers] <= _AHEAD * known[workers]]
+            if len(behind):
+                power.draw_on(behind, self._draw, self._size)
+        time, rate = self._merge()
+        self.log.append((time, rate, self._add_up(time, rate)))
 
-    def _extend(self, short: np.ndarray, start: float) -> None:
-        """Draws on for workers int[l], and all who are short of pieces soon after `start`."""
-        for worker in short[self._blocks[short] * _BLOCK > _PATIENCE]:
-            begins, _, work = self._tables[worker]
-            if len(work) - np.searchsorted(work, work[-1]) > _PATIENCE:
-                raise ValueError(
-                    f"powers must let a worker go on, got none for {_PATIENCE} pieces in a row"
-                    f" until time {begins[-1]:g}"
-                )
-        workers = np.union1d(short, np.flatnonzero(self._ends <= _AHEAD * start))
-        self._joined = None
-        for blocks in np.unique(self._blocks[workers]):
-            least = max(1, _LANES // len(self._tables))
-            self._tabulate(workers[self._blocks[workers] == blocks], max(least, 2 * int(blocks)))
+    def _merge(self) -> tuple[Keys, np.ndarray]:
+        """The next boundaries of all powers together, in order, and the rates before them."""
+        out_from = np.min([power.out_from for power in self._powers], axis=0)
+        known = np.min([power.until for power in self._powers], axis=0)
+        known[out_from <= known] = np.inf  # whatever the other powers are
+        parts, waits = list[Keys](), list[np.ndarray]()
+        for power in self._powers:
+            worker, ends = power.ends.real.astype(np.int64), power.ends.imag
+            ends[ends > out_from[worker]] = np.inf
+            waits.append(ends > known[worker])
+            parts.append(power.ends[~waits[-1]])
+        time, place = parts[0], np.arange(len(parts[0]))
+        if len(parts) > 1:
+            time = np.unique(np.concatenate(parts))  # one boundary, also where several are
+        worker, rate = time.real.astype(np.int64), np.ones(len(time))
+        for power, its in zip(self._powers, waits, strict=True):
+            place = power.ends.searchsorted(time) if len(parts) > 1 else place
+            rate *= power.rate(worker, place)
+            power.ends, power.piece = power.ends[its], power.piece[its]
+        return time, rate
 
-    def _tabulate(self, workers: np.ndarray, blocks: int) -> None:
-        """Makes the tables of workers int[g] from so many blocks of lengths of every power."""
-        parts = [
-            (self._ends_of(number, workers, blocks), self._powers[number][1][workers])
-            for number in range(len(self._powers))
-        ] or [(np.full((len(workers), 1), np.inf), np.ones((len(workers), 1)))]
-        together = np.concatenate([ends for ends, _ in parts], axis=1)
-        order = np.argsort(together, axis=1, kind="stable")
-        part = np.repeat(np.arange(len(parts)), [ends.shape[1] for ends, _ in parts])[order]
-        end, row = np.take_along_axis(together, order, axis=1), np.arange(len(workers))[:, None]
-        rate, is_last = np.ones_like(end), np.zeros(end.shape, bool)
-        for number, (ends, rates) in enumerate(parts):
-            turn = np.cumsum(part == number, axis=1) - (part == number)  # piece of this power
-            its_rate = rates[row, turn % rates.shape[1]]
-            rate *= its_rate
-            its_end = ends[row, np.minimum(turn, ends.shape[1] - 1)]
-            is_last |= (its_rate == 0.0) & np.isinf(its_end)  # whatever the other powers are
-        known = np.min([ends[:, -1:] for ends, _ in parts], axis=0)
-        end[is_last] = np.inf
-        begins = np.pad(end, ((0, 0), (1, 0)))
-        begin = begins[:, :-1]
-        is_known = (begin < np.inf) & ((end <= known) | (is_last & (begin <= known)))
+    def _add_up(self, time: Keys, rate: np.ndarray) -> Keys:
+        """The work until the next boundaries, as complex numbers."""
+        is_first = np.append(True, time.real[1:] != time.real[:-1])
+        workers = time.real[is_first].astype(np.int64)
+        counts = np.diff(np.flatnonzero(is_first), append=len(time))
+        begin = np.append(0.0, time.imag[:-1])
+        begin[is_first] = self._ends[workers]
+        place = np.arange(counts.max()) < counts[:, None]
+        work = np.zeros((len(workers), 1 + place.shape[1]))
+        work[:, 0] = self._totals[workers]
         with np.errstate(invalid="ignore"):
-            done = np.where(is_known & (rate > 0.0), rate * (end - begin), 0.0)
-        work, rate = (
-            np.pad(np.cumsum(done, axis=1), ((0, 0), (1, 0))),
-            np.pad(rate, ((0, 0), (0, 1))),
-        )
-        counts = is_known.sum(axis=1) + 1
-        for place, (worker, count) in enumerate(zip(workers, counts.tolist(), strict=True)):
-            self._tables[worker] = begins[place, :count], rate[place, :count], work[place, :count]
-        last = row[:, 0], counts - 1
-        self._ends[workers], self._totals[workers] = begins[last], work[last]
-        self._blocks[workers] = blocks
+            work[:, 1:][place] = np.where(rate > 0.0, rate * (time.imag - begin), 0.0)
+        np.cumsum(work, axis=1, out=work)
+        last, total = np.cumsum(counts) - 1, work[:, -1]
+        self._soon[workers] = _SOON * time[last].imag + (1 - _SOON) * self._ends[workers]
+        is_idle = total == self._totals[workers]
+        self._idle[workers] = np.where(is_idle, self._idle[workers] + counts, 0)
+        self._ends[workers], self._totals[workers] = time[last].imag, total
+        return _keyed(time.real, work[:, 1:][place])
 
-    def _ends_of(self, number: int, workers: np.ndarray, blocks: int) -> np.ndarray:
-        """Ends of the first pieces of one power, float64[g, pieces]; the last may be inf."""
-        (power, _, keys), known = self._powers[number], self._known[number]
-        most, size = np.shape(power.rates)[1] - 1, _BLOCK * len(power.lengths)
-        is_all = not power.repeats and most <= blocks * size
-        blocks = max(1, -(-most // size)) if is_all else blocks
-        ends = np.stack([known[worker] for worker in workers])  # alike, as their blocks are
-        if (first := ends.shape[1] // size) < blocks:
-            who = np.repeat(workers, blocks - first)
-            begin = np.tile(np.arange(first, blocks) * _BLOCK, len(workers))
-            drawn = [
-                self._draw(clock, key, who, begin, _BLOCK)
-                for clock, key in zip(power.lengths, keys, strict=True)
-            ]
-            lengths = np.stack(drawn, axis=-1).reshape(len(workers), -1)
-            last = ends[:, -1:] if first else np.zeros((len(workers), 1))
-            new = np.cumsum(np.concatenate([last, lengths], axis=1), axis=1)[:, 1:]
-            ends = np.concatenate([ends, new], axis=1)
-            for worker, row in zip(workers, ends, strict=True):
-                known[worker] = row
-        if is_all:
-            return np.pad(ends[:, :most], ((0, 0), (0, 1)), constant_values=np.inf)
-        return ends
+
+def _keyed(worker: np.ndarray, value: ArrayLike) -> Keys:
+    """Complex numbers, worker + i value."""
+    result = np.empty(len(worker), np.complex128)
+    result.real, result.imag = worker, value
+    return result
+
+
+def _is_alike(clock: Clock) -> bool:
+    """Whether all workers draw the same from a clock of lengths."""
+    is_bare = clock.loss is None and not (clock.download or clock.upload or clock.phases)
+    rows = (np.asarray(value) for value in clock.parameters.values())
+    is_one = clock.law.is_common or not clock.law.is_random
+    return is_bare and is_one and all((row == row[:1]).all() for row in rows)
 
 
 def draw_totals(

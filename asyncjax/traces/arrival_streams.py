@@ -40,7 +40,7 @@ from asyncjax.clocks import Clock
 from asyncjax.traces.collection import Arrivals, Verdict, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, by_worker
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.random_draws import Drawn, DurationBlocks
+from asyncjax.traces.random_draws import DurationBlocks
 from asyncjax.traces.server import Rules
 
 GATED_FROM = 64  # workers, from which on a gated stream is faster than the event loop
@@ -48,6 +48,7 @@ GATED_FROM = 64  # workers, from which on a gated stream is faster than the even
 _SILENT, _SILENT_A_WORKER = 4_096, 16
 # Jobs given up, for each arrival and worker and besides, from which on the event loop takes over.
 _LATE, _LATE_ANYHOW = 4, 4_096
+_TOGETHER = 64  # workers with powers, from which on a job of each is found in whole arrays
 _CHUNK = 16_384  # arrivals judged between two words on the progress
 _AT_FIRST = 1.1  # more arrivals than updates are looked for
 _SPARE = 1.02  # more than expected is drawn and looked for
@@ -240,8 +241,9 @@ class Renewals:
         self.rate, self.reach = float(np.sum(1.0 / self.mean)), 0.0
         self.last, self.drawn = np.zeros(active), np.zeros(active, np.int64)
         self.pieces: list[_Piece] = []
-        # With powers, of each worker: ends, what is drawn, how many of its jobs are found.
-        self.drawn_jobs: dict[int, tuple[np.ndarray, list[Drawn], int]] = {}
+        # With powers: what is drawn, and ends; of each worker in which, its next job, its last.
+        self.drawn_jobs: list[tuple[np.ndarray, np.ndarray]] = []
+        self.drawn_in, self.next, self.stop = np.zeros((3, active), np.int64)
         self.events = _Events(*(np.zeros(0) for _ in _Events._fields))
 
     def first(self, n_arrivals: int, pace: Pace | None = None) -> _Found:
@@ -331,18 +333,21 @@ class Renewals:
         opens = np.cumsum(wanted) - wanted
         numbers = np.repeat(self.drawn[short] - opens, wanted) + np.arange(wanted.sum())
         drawn = self.blocks.draw(np.repeat(short, wanted), numbers, told)
+        if self.blocks.clock.powers:
+            self.drawn_in[short], self.next[short] = len(self.drawn_jobs), opens * self.blocks.size
+            self.stop[short] = (opens + wanted) * self.blocks.size
+            drawn = drawn.reshape(-1, *drawn.shape[2:])
+            self.drawn_jobs.append((drawn, np.full(len(drawn), np.inf)))
+            drawn = self.drawn_jobs[-1][1].reshape(-1, self.blocks.size)  # until they are found
         for rows in np.split(np.arange(len(short)), np.flatnonzero(np.diff(wanted)) + 1):
             worker, count, at = short[rows], int(wanted[rows[0]]), opens[rows[0]]
-            shape = len(rows), count * self.blocks.size, *drawn.shape[2:]
+            shape = len(rows), count * self.blocks.size
             durations = drawn[at : at + len(rows) * count].reshape(shape)
             begin, ends, late = self.last[worker], durations, None
             job = self.drawn[worker] * self.blocks.size
             self.drawn[worker] += count
             if self.blocks.clock.powers:
-                ends = np.full(shape[:2], np.inf)  # until they are found
-                late = None if self.timeout is None else np.zeros(shape[:2], bool)
-                for who, row, jobs in zip(worker.tolist(), ends, durations.tolist(), strict=True):
-                    self.drawn_jobs[who] = row, jobs, 0
+                late = None if self.timeout is None else np.zeros(shape, bool)
                 self.pieces.append(_Piece(worker, job, begin, ends, late))
                 continue
             if self.timeout is not None:
@@ -358,13 +363,20 @@ class Renewals:
 
     def _find(self, workers: np.ndarray, reach: float) -> None:
         """Ends of jobs that were drawn of workers with powers, up to the first after the reach."""
-        for worker in workers.tolist():
-            ends, drawn, count = self.drawn_jobs[worker]
-            ended = self.blocks.in_turn(worker, float(self.last[worker]), drawn[count:], reach)
-            if ended:
-                ends[count : count + len(ended)] = ended
-                self.drawn_jobs[worker] = ends, drawn, count + len(ended)
-                self.last[worker] = ended[-1]
+        for batch in np.unique(self.drawn_in[workers]):
+            drawn, ends = self.drawn_jobs[batch]
+            active = workers[self.drawn_in[workers] == batch]
+            active = active[self.next[active] < self.stop[active]]
+            while len(active) > _TOGETHER:  # a job of each
+                now, at = self.last[active], self.next[active]
+                ends[at] = self.last[active] = now = self.blocks.ends(now, drawn[at], active)
+                self.next[active] = at + 1
+                active = active[(now <= reach) & (at + 1 < self.stop[active])]
+            for worker in active.tolist():
+                at, jobs = self.next[worker], drawn[self.next[worker] : self.stop[worker]].tolist()
+                ended = self.blocks.in_turn(worker, float(self.last[worker]), jobs, reach)
+                ends[at : at + len(ended)], self.last[worker] = ended, ended[-1]
+                self.next[worker] = at + len(ended)
 
     def open_jobs(self, found: _Found, after: np.ndarray) -> OpenJobs:
         """The jobs not delivered after them; `after` int32[E], versions that arrivals hand out."""

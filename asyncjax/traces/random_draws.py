@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import count
 from operator import add, length_hint
@@ -18,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from asyncjax.checks import one_key, whole
 from asyncjax.clocks import Clock
@@ -110,6 +110,7 @@ class DurationBlocks:
         self, clock: Clock, key: jax.Array | None, load: Load = 1.0, size: int = _BLOCK
     ) -> None:
         self.clock, self.key, self._load = unshared(clock), key, load
+        self._drawn = replace(self.clock, powers=())  # draws do not know when a job starts
         self._links = clock.download is not None or clock.upload is not None
         self._own = has_own_laws(clock)
         many = clock.n_workers >= _MANY_WORKERS and not self._own
@@ -133,6 +134,8 @@ class DurationBlocks:
         """
         apart = self.is_apart
         width, pieces = _FEW if len(worker) <= 4 * _FEW else _MANY, []
+        if self.size < _BLOCK and len(worker) > 2 * _MANY:
+            width *= 4
         if self.size == _SMALL_BLOCK:
             width = _SMALL_LANES
         with on_host(self.key) as key:
@@ -140,15 +143,15 @@ class DurationBlocks:
                 lane = np.minimum(np.arange(at, at + width), len(worker) - 1)
                 who, first = worker[lane], (block[lane] * self.size).astype(np.int32)
                 load = self._load[who] if isinstance(self._load, np.ndarray) else self._load
-                drawn = _lanes(self.clock, key, who.astype(np.int32), first, load, self.size, apart)
-                columns = np.stack([np.asarray(part) for part in jax.tree.leaves(drawn)], axis=-1)
-                pieces.append(columns[: len(worker) - at])
+                who = who.astype(np.int32)
+                drawn = _lanes(self._drawn, key, who, first, load, self.size, apart)
+                columns = [np.asarray(part)[: len(worker) - at] for part in jax.tree.leaves(drawn)]
+                pieces.append(np.stack(columns, axis=-1) if apart else columns[0])
                 if told is not None:
                     told((at + width) / len(worker))
         drawn = np.concatenate(pieces).astype(np.float64, copy=False)
-        durations = drawn.sum(axis=-1) if apart else drawn[..., 0]
-        self._check(durations, worker, block)
-        return drawn if apart else durations
+        self._check(drawn.sum(axis=-1) if apart else drawn, worker, block)
+        return drawn
 
     def by_job(self) -> Iterator[np.ndarray]:
         """What is drawn of the first, second, ... job of every worker, float64[n] each."""
@@ -168,14 +171,19 @@ class DurationBlocks:
         with on_host(self.key) as key:
             return Timelines(self.clock, key, draw)
 
-    def ends(self, start: ArrayLike, drawn: np.ndarray) -> np.ndarray:
-        """When a job of every worker is done, float64[n], by finite starts and what is drawn."""
+    def ends(
+        self, start: float | np.ndarray, drawn: np.ndarray, worker: np.ndarray | None = None
+    ) -> np.ndarray:
+        """When a job each of workers int[l] is done, float64[l]; starts must be finite.
+
+        None: of all workers.
+        """
         if not self.clock.powers:
             return start + drawn
         if not self.is_apart:
-            return self.timelines.finish(start, drawn)
+            return self.timelines.finish(start, drawn, worker)
         download, compute, upload = drawn.T
-        return self.timelines.finish(start + download, compute) + upload
+        return self.timelines.finish(start + download, compute, worker) + upload
 
     def in_turn(self, worker: int, now: float, drawn: list[Drawn], until: float) -> list[float]:
         """When jobs of a worker are done that follow each other, up to the first after `until`."""

@@ -161,3 +161,56 @@ def two_state_likelihood(gains, begins, ends):
             logs += math.log(chance if before != after else 1 - chance)
         total.append(logs + sum(gain for gain, state in zip(gains, path, strict=True) if state))
     return float(np.logaddexp.reduce(total))
+
+
+def walked(powers, start, work):
+    """As `finish` in floats; a power is (lengths, rates), and its last piece lasts for ever."""
+    now = start
+    while True:
+        rate, end = 1.0, math.inf
+        for lengths, rates in powers:
+            ends = np.cumsum(lengths)
+            piece = int(np.sum(ends <= now))
+            rate *= rates[piece]
+            end = min(end, ends[piece] if piece < len(ends) else math.inf)
+        if work <= rate * (end - now):
+            return now + work / rate
+        if math.isinf(end):
+            return math.inf
+        work -= rate * (end - now)
+        now = end
+
+
+def arrival(powers, start, parts):
+    """When a job that starts then is back; parts = (download, compute, upload)."""
+    download, compute, upload = parts
+    return walked(powers, start + download, compute) + upload
+
+
+def pure(powers, parts, count):
+    """Times and workers of the first arrivals, everybody beginning anew when he has delivered.
+
+    powers[i]: those of worker i; parts[i][j]: the parts of his job j.
+    """
+    ends = [arrival(powers[i], 0.0, parts[i][0]) for i in range(len(powers))]
+    jobs, arrivals = [1] * len(powers), []
+    while len(arrivals) < count:
+        worker = ends.index(min(ends))
+        now = ends[worker]
+        arrivals.append((now, worker))
+        ends[worker] = arrival(powers[worker], now, parts[worker][jobs[worker]])
+        jobs[worker] += 1
+    return arrivals
+
+
+def rounds(powers, parts, k, count):
+    """Times and workers of the arrivals in rounds that end with the k-th fastest."""
+    now, arrivals = 0.0, []
+    for number in range(count):
+        ends = sorted(
+            (arrival(own, now, jobs[number]), worker)
+            for worker, (own, jobs) in enumerate(zip(powers, parts, strict=True))
+        )
+        arrivals += ends[:k]
+        now = ends[k - 1][0]
+    return arrivals
