@@ -19,7 +19,7 @@ def drawn(settings: Any) -> tuple[Seeds, ...]:
     Args:
         settings: Of a part, with `seed`, `instances` and `tuning_instances`, both of each set.
     """
-    counts: dict[str, int] = dict.fromkeys(SETS.values(), settings.instances)
+    counts = {role: settings.instances for role in SETS.values()}
     counts |= {TUNING_OF[role]: settings.tuning_instances for role in counts}
     return tuple(one for role, n in counts.items() for one in seeds_of(settings.seed, role, n))
 
