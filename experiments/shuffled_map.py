@@ -21,9 +21,10 @@ Source: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,15 @@ import pandas as pd
 from asyncjax import clocks, problems, results, traces
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
-from asyncjax.study import protocol, search
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study import search
+from asyncjax.study.protocol import TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common import lanes
+from experiments.common import lanes, sets
 from experiments.common.data import rows_of
 from experiments.common.kept_rows import once
 from experiments.common.methods import pure, server_with
+from experiments.common.sets import SETS
 
 NAME = "shuffled_map"
 TITLE = "Where does shuffled dispatch get further than pure in the same time?"
@@ -52,7 +54,6 @@ PENALTY = 0.1
 FLOOR = 1e-7  # gaps below are rounding
 MOMENTS = 10  # points over which a gap is averaged
 METHODS = {"pure": pure, "shuffled": server_with(dispatch=traces.shuffled())}
-SETS = {"A": SET_A, "B": SET_B}
 
 
 @dataclass(frozen=True)
@@ -105,41 +106,41 @@ def study_of(settings: Settings) -> Result:
         words = f"{data}, unevenness {unevenness:g}, {method}"
         print(f"[{len(tables)}/{len(keys)}] {words}", flush=True)
     names = ("instances", "tuning_instances", "n_workers", "rows")
-    facts = {name: getattr(settings, name) for name in names}
+    facts = {name: getattr(settings, name) for name in names} | {"tuned apart": True}
     return Result(pd.concat(tables, ignore_index=True), "gap", facts, settings.seed)
 
 
 def cell_rows(settings: Settings, data: str, unevenness: float, method: str) -> pd.DataFrame:
-    """A method at one unevenness: for each horizon the chosen step, and the gaps of both sets."""
+    """A method at one unevenness: for each set and horizon the chosen step, and the gaps."""
     field = field_of(settings, data)
     gaps = gaps_of(settings, field, method, unevenness)
-    tuning, known = field.numbers(TUNING), {}
+    known: dict[tuple[int, float], np.ndarray] = {}
 
-    def scores(steps: Sequence[float]) -> np.ndarray:
-        """Mean logarithm of the gap, [steps, H]."""
-        if missing := [step for step in steps if step not in known]:
-            logs = np.log(gaps([(number, step) for step in missing for number in tuning]))
-            means = logs.reshape(len(missing), len(tuning), -1).mean(1)
-            known.update(zip(missing, means, strict=True))
-        return np.array([known[step] for step in steps])
+    def run(runs: list[tuple[int, float]]) -> None:
+        """Runs instances with steps, all in one call, where that was not done before."""
+        if missing := list(dict.fromkeys(one for one in runs if one not in known)):
+            known.update(zip(missing, gaps(missing), strict=True))
 
-    space = search.log_range(*settings.steps, 2 * settings.trials)
-    scores(space.values)
-    chosen = [
-        search.tune(
-            {"step": {"step": space}},
-            lambda _, trials, n, at=at: list(scores([one["step"] for one in trials])[:, at]),
-            trials=settings.trials,
-            gradients=1,
-            seed=settings.seed,
-            rounds=settings.rounds,
-        )["step"]
-        for at in range(len(settings.horizons))
-    ]
-    steps = [one.best.settings["step"] for one in chosen]
-    reported = field.numbers(SET_A) + field.numbers(SET_B)
-    runs = [(number, step) for step in sorted(set(steps)) for number in reported]
-    shown = dict(zip(runs, gaps(runs), strict=True))
+    def scores(asked: Mapping[Any, Sequence[search.Settings]], _: int) -> dict[Any, Any]:
+        """Mean logarithm of the gap at the time of a goal, on the tuning instances of its set."""
+        runs = {
+            pair: [
+                [(at, s["step"]) for at in field.numbers(TUNING_OF[pair[1][0]])] for s in several
+            ]
+            for pair, several in asked.items()
+        }
+        run([one for several in runs.values() for own in several for one in own])
+        return {
+            pair: [np.mean([np.log(known[one][pair[1][1]]) for one in own]) for own in several]
+            for pair, several in runs.items()
+        }
+
+    space = {"step": {"step": search.log_range(*settings.steps, 2 * settings.trials)}}
+    goals = [*product(SETS.values(), range(len(settings.horizons)))]
+    how = {"trials": settings.trials, "rounds": settings.rounds, "seed": settings.seed}
+    found = search.search(space, goals, scores, **how)
+    steps = {goal: found["step", goal].best.settings["step"] for goal in goals}
+    run([(at, step) for (role, _), step in steps.items() for at in field.numbers(role)])
     return pd.DataFrame(
         {
             "scene": f"{data}, unevenness {unevenness:g}",
@@ -150,10 +151,10 @@ def cell_rows(settings: Settings, data: str, unevenness: float, method: str) -> 
             "data": data,
             "unevenness": unevenness,
             "time": time,
-            "step": steps[at],
-            "gap": shown[number, steps[at]][at],
-            "trials": len(chosen[at].trials),
-            "at_edge": bool(chosen[at].edges),
+            "step": steps[role, at],
+            "gap": known[number, steps[role, at]][at],
+            "trials": len(found["step", (role, at)].trials),
+            "at_edge": bool(found["step", (role, at)].edges),
         }
         for letter, role in SETS.items()
         for at, time in enumerate(settings.horizons)
@@ -230,7 +231,7 @@ def workers(settings: Settings, instance: Seeds, unevenness: float) -> clocks.Cl
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """All instances of one data set: those for tuning first, then set A, then set B."""
+    """All instances of one data set: set A, set B, then those for tuning of each."""
 
     instances: tuple[Seeds, ...]
     drawn: tuple[Drawn, ...]
@@ -238,17 +239,13 @@ class Field:
 
     def numbers(self, role: str) -> list[int]:
         """Places of the instances of a role."""
-        return [at for at, instance in enumerate(self.instances) if instance.role == role]
+        return sets.places(self.instances, role)
 
 
 @lru_cache
 def field_of(settings: Settings, data: str) -> Field:
     """The instances of a data set, side by side."""
-    counts = {TUNING: settings.tuning_instances}
-    counts |= dict.fromkeys((SET_A, SET_B), settings.instances)
-    instances = tuple(
-        one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
-    )
+    instances = sets.drawn(settings)
     every = tuple(drawn(settings, data, one) for one in instances)
     joined = lanes.field_of([one.problem(settings.n_workers) for one in every])
     return Field(instances, every, joined)
@@ -415,7 +412,12 @@ def crossing_table(result: Result) -> results.Table:
     return part.table(("slowest / fastest", *heads), rows, caption, left=0)
 
 
-TABLES = {"ratios": ratio_table, "crossing": crossing_table}
+def spread_table(result: Result) -> results.Table:
+    """How far the steps of the two sets lie apart."""
+    return sets.spread_table(sets.spread(result.rows, ("scene", "tuned_for")))
+
+
+TABLES = {"ratios": ratio_table, "crossing": crossing_table, "spread": spread_table}
 FACTS = {
     "crossings": seen_crossings,
     "cells": cells_won,

@@ -246,9 +246,9 @@ def scene_table(result: Result) -> results.Table:
 
 
 def trial_table(result: Result) -> results.Table:
-    """Trials of each method, what was chosen, and processor time where it was taken."""
+    """Trials of each method, what was chosen by set, and processor time where it was taken."""
     found, rows = result.trials(), []
-    known = {*result.cell, "method", "trials", "horizon", "at_edge"}
+    known = {*result.cell, "set", "method", "trials", "horizon", "at_edge"}
     of_scenes = found.groupby(result.cell).nunique(dropna=False).max() == 1  # not of methods
     names = [name for name in found if name not in known and not of_scenes.get(name)]
     names = names if len(result.methods) > 1 else []
@@ -256,8 +256,9 @@ def trial_table(result: Result) -> results.Table:
     timed = "processor_seconds" in result.rows
     for method in result.methods:
         chosen = found[found["method"] == method]
-        settings = [name for name in names if chosen[name].notna().all()]
-        spans = ", ".join(f"{name} {_span(chosen[name])}" for name in settings)
+        apart = chosen.groupby("set") if "set" in found else [("", chosen)]
+        by_set = {letter: text for letter, own in apart if (text := _chosen(own, names))}
+        spans = "; ".join(f"{letter}: {text}".removeprefix(": ") for letter, text in by_set.items())
         trials = _span(chosen["trials"]) if "trials" in chosen else "none"
         taken: Any = result.select(method=method)["processor_seconds"].dropna() if timed else ()
         cost = f"{taken.sum():.0f} s" if len(taken) else "stored"
@@ -272,6 +273,12 @@ def trial_table(result: Result) -> results.Table:
         f" most over the scenes. Processor time is not stored with rows.{text}",
         right=heads[1::2],
     )
+
+
+def _chosen(rows: Any, names: Sequence[str]) -> str:
+    """Settings that all rows have, from the least to the most."""
+    settings = [name for name in names if rows[name].notna().all()]
+    return ", ".join(f"{name} {_span(rows[name])}" for name in settings)
 
 
 def method_table(result: Result, methods: Mapping[str, Method]) -> results.Table:

@@ -12,7 +12,7 @@ so that one program runs them all.
 Source of the question: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -29,9 +29,11 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
 from asyncjax.study import protocol
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.protocol import SET_A, TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
+from experiments.common import sets
+from experiments.common.sets import SETS
 from experiments.common.side_by_side import moved, raveled
 
 NAME = "bias"
@@ -52,7 +54,6 @@ NEVER = 1e12  # time
 TARGET = 0.05  # distance to the true optimum whose time is reported
 WINDOW = 0.25  # share of a run over which a floor is averaged
 GAP = "distance of the optima"  # stands among the methods, with what it is of every instance
-SETS = {"A": SET_A, "B": SET_B}
 DEAF = ("Ringmaster, cancel", "fastest half")
 RULES: Mapping[str, traces.Rule | traces.Synchronous] = {
     "pure": traces.Rule(),
@@ -74,7 +75,7 @@ class Settings:
     output: Path = Path("output/bias")
     seed: int = 0
     instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 4  # only to choose the step size whose time is reported
+    tuning_instances: int = 5  # of each, only to choose the step size whose time is reported
     methods: tuple[str, ...] = tuple(RULES)
     n_updates: int = 4000  # of every run
     records: int = 800  # points of a run
@@ -128,8 +129,7 @@ def trace_of(name: str, times: np.ndarray, n_updates: int, key: jax.Array) -> tr
 
 def study_of(settings: Settings) -> Result:
     """Runs all rules on all instances with the whole grid of step sizes."""
-    counts = {TUNING: settings.tuning_instances, **dict.fromkeys(SETS.values(), settings.instances)}
-    seeds = [one for role, n in counts.items() for one in seeds_of(settings.seed, role, n)]
+    seeds = sets.drawn(settings)
     instances = [drawn(one) for one in seeds]
     rows = [
         row_of(letter, one.number, GAP, settings.step_sizes[0], instance.gap, instance.gap)
@@ -144,6 +144,7 @@ def study_of(settings: Settings) -> Result:
     names = ("n_updates", "instances", "tuning_instances", "horizon")
     facts: dict[str, Any] = {name: getattr(settings, name) for name in names}
     facts |= {"curve_step": settings.step_sizes[settings.curve_step], "rules": by_rule}
+    facts["tuned apart"] = True
     frame = pd.DataFrame(rows).assign(trials=len(settings.step_sizes))
     return Result(frame, "true", facts, settings.seed)
 
@@ -157,7 +158,7 @@ def row_of(
 
 
 def run_rule(
-    settings: Settings, name: str, seeds: list[Seeds], instances: list[Drawn]
+    settings: Settings, name: str, seeds: Sequence[Seeds], instances: list[Drawn]
 ) -> tuple[np.ndarray, np.ndarray, list[traces.EventTrace]]:
     """Models float[I, G, R + 1, d], times [I, R + 1] and traces of all instances."""
     quadratics = problems.quadratic(
@@ -183,20 +184,21 @@ def run_rule(
 
 
 def measured(
-    settings: Settings, name: str, seeds: list[Seeds], instances: list[Drawn]
+    settings: Settings, name: str, seeds: Sequence[Seeds], instances: list[Drawn]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What a rule did: its rows, and means and medians over set A."""
     models, time, runs = run_rule(settings, name, seeds, instances)
-    places = {role: [at for at, s in enumerate(seeds) if s.role == role] for role in protocol.ROLES}
+    places = {role: sets.places(seeds, role) for role in protocol.ROLES}
     optima = {point: np.stack([one.optima[point] for one in instances]) for point in OPTIMUM}
     ways = {point: distances(models, at[:, None, None]) for point, at in optima.items()}
     floors = {point: floors_of(way) for point, way in ways.items()}  # [I, G], of [I, G, R + 1]
     within = results.time_to_target(time[:, None], ways["true"], TARGET, stays=True)  # [I, G]
-    best = int(np.argmin(np.log(np.minimum(within[places[TUNING]], NEVER)).mean(0)))
+    scores = np.log(np.minimum(within, NEVER))
+    best = {role: int(scores[places[TUNING_OF[role]]].mean(0).argmin()) for role in SETS.values()}
     rows = []
     for (letter, role), (g, step) in product(SETS.items(), enumerate(settings.step_sizes)):
         for i in places[role]:
-            reached = {"within": float(within[i, g])} if g == best else {}
+            reached = {"within": float(within[i, g])} if g == best[role] else {}
             pair = (float(floors[point][i, g]) for point in OPTIMUM)
             rows.append(row_of(letter, seeds[i].number, name, step, *pair, **reached))
     shown = places[SET_A]
@@ -309,8 +311,12 @@ def main_table(result: Result) -> results.Table:
         asked = (("true", low), ("weighted", low), ("true", high))
         medians = [" / ".join(map(_shown, both(rule, point, step=at))) for point, at in asked]
         shares = result.facts["rules"][rule]["shares"]
-        times = both(rule, "within", within=lambda time: ~np.isnan(time))
-        said = ["never" if np.isinf(time) else format_number(time) for time in times]
+        timed = {"within": lambda time: ~np.isnan(time)}
+        pairs = both(rule, "within", **timed), both(rule, "step", **timed)
+        said = [
+            f"{'never' if np.isinf(time) else format_number(time)} ({_named(step)})"
+            for time, step in zip(*pairs, strict=True)
+        ]
         share = f"{shares[0]:.2f}, {shares[-1]:.2f}"
         rows.append((rule, *medians, exponent(result, rule), share, " / ".join(said)))
     own = result.facts
@@ -321,15 +327,15 @@ def main_table(result: Result) -> results.Table:
         f"to true, step {_named(high)}",
         "falls like step to the power",
         "share of gradients from fastest, slowest",
-        f"time to stay within {TARGET:g}",
+        f"time to stay within {TARGET:g} (step)",
     )
     return part.table(
         ("rule", *heads),
         rows,
         f"Distance of the model after {own['n_updates']:,} updates, mean over the last"
         f" {100 * WINDOW:g} %, median over {own['instances']} instances of set A / of set B; the"
-        f" two optima lie {gaps[0]:.2f} / {gaps[-1]:.2f} apart. The time has the step size of the"
-        f" grid that was best on {own['tuning_instances']} further instances.",
+        f" two optima lie {gaps[0]:.2f} / {gaps[-1]:.2f} apart. The time has the step size that"
+        f" was best on {own['tuning_instances']} further instances, others for each set.",
     )
 
 

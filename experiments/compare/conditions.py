@@ -17,8 +17,8 @@ from asyncjax.study.protocol import TUNING
 from experiments.common import lanes
 from experiments.common.methods import METHODS, Method
 from experiments.common.reaching import times_to_stay
+from experiments.common.sets import SETS
 from experiments.compare import runs
-from experiments.compare.runs import ROLES
 
 LEFT_OUT = ("Adaptive 1", "Adaptive 2")
 FACTORS = (0.5, 4.0, 4)  # of the main job's step: least, most, how many
@@ -44,7 +44,7 @@ def condition_rows(
         if one.name not in LEFT_OUT
     }
     tuning = linked(runs.field_of(settings, TUNING, settings.tuning_instances), share - server)
-    parts = [runs.field_of(settings, role, settings.instances) for role in ROLES.values()]
+    parts = [runs.field_of(settings, role, settings.instances) for role in SETS.values()]
     shown = linked(together(parts), share - server)
 
     def searching(one: Method) -> Iterator[search.Tuned]:
@@ -97,13 +97,13 @@ def method_rows(
     found = {HELD: times(step)}
     found[ANEW] = found[HELD] if best == step else times(best)
     of = {HELD: (step, False), ANEW: (best, bool(tuned.edges))}
-    sets = np.repeat([*ROLES], settings.instances)
+    sets = np.repeat([*SETS], settings.instances)
     return pd.concat(
         [
             pd.DataFrame(
                 {
                     "set": sets,
-                    "instance": np.tile(np.arange(settings.instances), len(ROLES)),
+                    "instance": np.tile(np.arange(settings.instances), len(SETS)),
                     "method": method.name,
                     "tuned_for": how,
                     "step": of[how][0],

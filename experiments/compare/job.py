@@ -5,7 +5,8 @@ its own skewed share of the data. Nine ways of training get the same simulated t
 workers (the duration of job j of worker i is the same for all), and as many trials of their step
 size: the step that is first at the target on some instances is reported on others. An instance has
 shards, workers and a first model of its own. Run it with `make run` or
-`python -m experiments.compare`; `--set B` reports a second, disjoint set of instances.
+`python -m experiments.compare`; `--set B` reports a second, disjoint set of instances, whose steps
+are chosen on others, too.
 
 A time to a target is that of the record from which on a run stays there until the end.
 """
@@ -32,8 +33,9 @@ from experiments import part
 from experiments.common.data import split_digits
 from experiments.common.methods import METHODS, Method
 from experiments.common.reaching import last_within, times_to_stay, wasted
+from experiments.common.sets import SETS
 from experiments.compare import report
-from experiments.compare.runs import ROLES, UNIT, Outcome, Settings, field_of, reported, tuned_alike
+from experiments.compare.runs import UNIT, Outcome, Settings, field_of, reported, tuned_alike
 
 NAME = "compare"
 TITLE = "Which way of training copes best with uneven workers?"
@@ -79,7 +81,7 @@ def outcomes_of(settings: Settings, methods: Sequence[Method] = METHODS) -> list
         flush=True,
     )
     found = tuned_alike(settings, methods, partial(print, flush=True))
-    field, outcomes = field_of(settings, ROLES[settings.set], settings.instances), []
+    field, outcomes = field_of(settings, SETS[settings.set], settings.instances), []
     with ThreadPoolExecutor(settings.threads) as pool:
         runs = pool.map(lambda one: reported(settings, one, field, found[one.name]), methods)
         for place, outcome in enumerate(runs, start=1):
@@ -124,7 +126,8 @@ def as_rows(settings: Settings, outcomes: Sequence[Outcome]) -> Result:
         columns |= {f"time_{level:g}": read(level) for level in settings.levels}
         rows.append(pd.DataFrame(columns))
     counts = {name: len(labels) for name, (_, labels) in split_digits(settings.validation).items()}
-    facts = {name: getattr(settings, name) for name in FACTS_OF} | {"rows": counts}
+    facts = {name: getattr(settings, name) for name in FACTS_OF}
+    facts |= {"rows": counts, "tuned apart": True}
     return Result(pd.concat(rows, ignore_index=True), "time", facts, settings.seed)
 
 
@@ -150,11 +153,11 @@ def relations(result: Result, letter: str) -> dict[tuple[str, str], int]:
 
 def agreement(result: Result) -> str:
     """Whether the two sets agree, in words."""
-    if missing := [letter for letter in ROLES if letter not in result.sets]:
+    if missing := [letter for letter in SETS if letter not in result.sets]:
         return f"Set {missing[0]} has not been run: nothing to compare with."
     said = result.verdicts(CLAIMS)
-    differing = disagreements(*({c: words[one] for c, words in said.items()} for one in ROLES))
-    first, second = (np.array([*relations(result, one).values()]) for one in ROLES)
+    differing = disagreements(*({c: words[one] for c, words in said.items()} for one in SETS))
+    first, second = (np.array([*relations(result, one).values()]) for one in SETS)
     same, neither = np.sum(first * second > 0), np.sum((first == 0) & (second == 0))
     against = np.sum(first * second < 0)
     listed = "; ".join(f"{claim} ({a} | {b})" for claim, (a, b) in differing.items())
@@ -235,12 +238,16 @@ def main_table(result: Result) -> results.Table:
     ranks = {letter: _ranks(result, letter)[["best_rank", "worst_rank"]] for letter in sets}
     times = {letter: _spreads(result, letter).map(format_spread) for letter in sets}
     medians = result.select(set=sets[0]).groupby("method").median(numeric_only=True)
+    steps = {s: result.select(set=s).groupby("method")["step"].first() for s in sets}
     columns = {
         **{
             f"rank, {letter}": own.apply(lambda ends: " to ".join(map(str, ends.unique())), axis=1)
             for letter, own in ranks.items()
         },
-        "step": medians["step"].map(lambda s: f"1/{1 / s:.3g}" if s < 1 else f"{s:.3g}"),
+        **{
+            f"step, {letter}": own.map(lambda s: f"1/{1 / s:.3g}" if s < 1 else f"{s:.3g}")
+            for letter, own in steps.items()
+        },
         **{
             f"time to {goal}, {letter}": own.str.replace("–", " to ")
             for letter, own in times.items()

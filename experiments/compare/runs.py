@@ -24,12 +24,12 @@ import numpy as np
 
 from asyncjax import clocks, traces
 from asyncjax.study import protocol, search
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.protocol import TUNING_OF, Seeds
 from experiments.common import lanes, reaching
 from experiments.common.data import digits_problem
 from experiments.common.methods import Method
+from experiments.common.sets import SETS
 
-ROLES = {"A": SET_A, "B": SET_B}
 UNIT = "mean job of the fastest worker"
 SLOTS = 48  # versions kept, at least: so that runs of a method share a compilation
 
@@ -41,7 +41,7 @@ class Settings:
     output: Path = Path("output/compare")  # where report, figures and numbers go
     set: Literal["A", "B"] = "A"  # which instances are reported
     instances: int = 20  # reported
-    tuning_instances: int = 5  # only to choose the step size
+    tuning_instances: int = 5  # of each set, only to choose the step size
     trials: int = 4  # step sizes that every method tries in a round of tuning
     rounds: tuple[int, int] = (3, 6)  # least and most; further ones where a best step is at an edge
     steps: tuple[float, float] = (2.0**-6, 2.0)  # ends of the grid, which has 2 * trials values
@@ -111,7 +111,7 @@ def field_of(settings: Settings, role: str, count: int) -> Field:
             hidden=settings.hidden,
             concentration=settings.concentration,
             validation=settings.validation,
-            judged_on="validation" if role == TUNING else "test",
+            judged_on="validation" if role in TUNING_OF.values() else "test",
         )
         for one in drawn
     ]
@@ -207,7 +207,7 @@ def tuned_alike(
     A method's draws do not depend on the others; only when to stop does: all get another round as
     long as the best step of any is at an edge.
     """
-    field = field_of(settings, TUNING, settings.tuning_instances)
+    field = field_of(settings, TUNING_OF[SETS[settings.set]], settings.tuning_instances)
     return searched(settings, {one.name: rounds_of(settings, one, field) for one in methods}, told)
 
 

@@ -75,7 +75,7 @@ CLAIMS = (
 
 def study_of(settings: Settings) -> Result:
     """Runs all conditions that are missing, that of a free server first."""
-    steps = part.committed(job.NAME).rows.groupby("method")["step"].first().to_dict()
+    steps = part.committed(job.NAME).select(set="A").groupby("method")["step"].first().to_dict()
     asked = [FREE, *((axis, share) for axis in LONGER for share in settings.shares)]
     base, tables = replace(settings.job, seed=settings.seed), []
     for axis, share in asked:

@@ -35,12 +35,13 @@ from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
 from asyncjax.results.report import Illustration
 from asyncjax.steps.transformation import transformation
 from asyncjax.study import protocol, search, summary
-from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, Seeds
+from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, Seeds
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Knob
 from experiments import part
-from experiments.common import numbers
+from experiments.common import numbers, sets
 from experiments.common.kept_rows import once
+from experiments.common.sets import SETS
 from experiments.delay_adaptive import step_rules as shared
 from experiments.delay_adaptive.step_rules import MAX_DELAY, PAPER, Coded
 
@@ -86,6 +87,7 @@ class Settings(shared.Counts):
     """What is run; cells that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/network_steps")
+    tuning_instances: int = 2  # for both sets
     trials: int = 6
     rounds: tuple[int, int] = (2, 5)
     laws: tuple[str, ...] = LAWS
@@ -272,17 +274,17 @@ def tuned(
     What is lowered is the time to the last target, on the way to the loss `best`; None: the loss
     after half of the updates.
     """
-    tasks = [task_of(settings, law, one) for one in shared.drawn(settings)]
+    instances = sets.drawn(settings)
 
-    def scores(place: int, rule: str, tried: Sequence[search.Settings]) -> np.ndarray:
-        task = tasks[place]
-        found = losses(settings, base, task, [(rule, one) for one in tried])
+    def scores(place: int, tried: Sequence[Any]) -> np.ndarray:
+        task = task_of(settings, law, instances[place])
+        found = losses(settings, base, task, tried)
         if best is None:
             return np.minimum(found[:, found.shape[1] // 2 - 1], 1e6)
         left = np.minimum(found[:, -1] / task.start, 10.0)
         return shared.score(updates_to(settings, found, task.start, best), left, settings.n_updates)
 
-    return shared.tuned(settings, {rule: space_of(base, rule) for rule in rules}, scores)
+    return shared.tuned(settings, SET_A, {rule: space_of(base, rule) for rule in rules}, scores)
 
 
 def without_delay(settings: Settings, base: str) -> pd.DataFrame:
@@ -307,13 +309,18 @@ def measured(settings: Settings, base: str, law: str, step: float, best: float) 
     found, rows = tuned(settings, base, law, rules_of(settings, base), best), []
     asked = [(TUNED, rule, one.best.settings) for rule, one in found.items()]
     asked += [(CARRIED, rule, with_step(rule, step)) for rule in found if rule != FADAS]
-    for instance in shared.drawn(settings)[settings.tuning_instances :]:
+    shown = [
+        (letter, instance)
+        for letter, role in SETS.items()
+        for instance in protocol.seeds_of(settings.seed, role, settings.instances)
+    ]
+    for letter, instance in shown:
         task = task_of(settings, law, instance)
         curves = losses(settings, base, task, [one[1:] for one in asked])
         needed, delay = updates_to(settings, curves, task.start, best), np.asarray(task.trace.delay)
         delays = {"longest": int(delay.max()), "mean_delay": float(delay.mean())}
         head = {"scene": f"{base}, {law}", "base": base, "law": law}
-        head |= {"set": shared.SETS[instance.role], "instance": instance.number}
+        head |= {"set": letter, "instance": instance.number}
         for (kind, rule, chosen), own in zip(asked, needed.tolist(), strict=True):
             facts = {name: chosen.get(name, np.nan) for name in ("step", *KNOB_NAMES)}
             facts |= shared.spent(found[rule] if kind == TUNED else None)

@@ -14,7 +14,7 @@ jump up, which a table's age cannot do.
 
 An instance has four fifths of the rows in an order of its own, workers of its own, and a first
 model near 0. Step sizes are chosen on instances that are not reported, with as many trials for
-every rule; two disjoint sets are reported, and verdicts follow from them by rule.
+every rule, others for each of the two disjoint sets that are; verdicts follow from them by rule.
 
 A row is a run counted along one axis (updates or time) to one target, a share of the way to the
 optimum, with its step size from theory or tuned. A condition of a claim is a scene (data and law of
@@ -274,13 +274,15 @@ def tuned_table(result: Result) -> results.Table:
 
     def cells(scene: str) -> list[str]:
         where = _where(scene, levels(result)[-1], shared.TUNED)
-        chosen = result.select(set="A", instance=0, **where).set_index("method")
+        chosen = result.select(instance=0, **where)
+        pairs = chosen.pivot(index="method", columns="set", values="multiple")
+        ours = chosen[chosen["method"] == OURS]
         return [
             *(_cell(result, letter, rule, **where) for _, rule, letter in rivals),
-            ", ".join(f"{multiple:.3g}" for multiple in chosen["multiple"][list(shared.RELATIVE)]),
-            f"{chosen['trials'][OURS]:.0f}",
-            f"{chosen['gradients'][OURS]:,.0f}",
-            ", ".join(chosen.index[chosen["at_edge"].astype(bool)]) or "none",
+            ", ".join(_both(pairs.loc[rule], ".3g") for rule in shared.RELATIVE),
+            _both(ours["trials"], ".0f"),
+            _both(ours["gradients"], ",.0f"),
+            ", ".join(chosen["method"][chosen["at_edge"].astype(bool)].unique()) or "none",
         ]
 
     heads = [head for head, *_ in rivals]
@@ -289,8 +291,14 @@ def tuned_table(result: Result) -> results.Table:
         (*heads, "multiples of gamma'", "trials a rule", "gradients a rule", "at an edge"),
         cells,
         "The same with every rule at its best multiple of gamma' (Adaptive 1, Adaptive 2,"
-        " c/(delay+1), constant), searched on other instances, to the last target.",
+        " c/(delay+1), constant), searched on other instances for each set (A / B), to the last"
+        " target.",
     )
+
+
+def _both(values: Iterable[float], form: str) -> str:
+    """Numbers of the sets, one where they are the same."""
+    return " / ".join(dict.fromkeys(f"{value:{form}}" for value in values))
 
 
 def predicted(result: Result, scene: str, letter: str) -> float:

@@ -12,8 +12,8 @@ not depend on the methods compared.
 A case says what is optimised, by which algorithm (aggregated gradients or block descent) and with
 which delays; an instance of it has rows, workers, a first model and a run of its own. Every rule is
 run at its theory step size and at the best multiple of gamma' = h / L, which is searched on the
-tuning instances, with as many trials for each rule. Where a best multiple is at the end of the
-grid, the grid grows and all rules get another round. All runs of a data set share one compilation.
+tuning instances of its set, with as many trials for each rule. Where a best multiple is at the end
+of the grid, it grows and all rules get another round. All runs of a data set share one compilation.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,11 +33,12 @@ from asyncjax import clocks, problems, results, simulation, steps, traces
 from asyncjax.results.statistics import HOLDS, Condition, verdict
 from asyncjax.simulation.program import Sizes
 from asyncjax.study import search
-from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.protocol import LEVELS, TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result
 from experiments import part
-from experiments.common import numbers
+from experiments.common import numbers, sets
 from experiments.common.kept_rows import once
+from experiments.common.sets import SETS
 from experiments.data import breast_cancer, mnist_subset, shakespeare_genres
 
 PAPER = "Wu, Magnússon, Feyzmahdavian, Johansson, 2022, delay-adaptive steps (arXiv 2202.08550)"
@@ -55,7 +56,6 @@ CONSTANT, SYNCHRONOUS = "constant", "synchronous"
 ADAPTIVE = tuple(name for name in RELATIVE if name != CONSTANT)
 THEORY, TUNED = "theory", "tuned"  # step sizes
 UPDATES, TIME = "updates", "time"  # what is counted
-SETS = {SET_A: "A", SET_B: "B"}
 SAFETY = 0.99  # h of gamma' = h / L
 N_BLOCKS = 20
 DIGITS = 5  # of numbers in rows
@@ -275,7 +275,7 @@ class Counts:
     output: Path = Path("output")
     seed: int = 0  # of all instances, below 256
     instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 2
+    tuning_instances: int = 5  # of each, too
     trials: int = 5  # settings that a rule tries in a round of tuning
     rounds: tuple[int, int] = (2, 6)  # of tuning
     commit: bool = False  # also write the rows where committed ones are
@@ -336,7 +336,7 @@ class Task:
 class Arm(NamedTuple):
     """A way of running a case."""
 
-    tasks: Sequence[Task]  # one an instance, in the order of `drawn`
+    tasks: Sequence[Task]  # one an instance, in the order of `sets.drawn`
     optimizers: Numbered
     every: int  # updates between records
     rules: Mapping[str, str] = {rule: rule for rule in RELATIVE}  # by the names of what is tuned
@@ -381,12 +381,6 @@ Case = Sequence[Arm]  # a data set and a law; where there are workers, rounds th
 Make = Callable[[Any, str, str], Case]  # (settings, data, law) -> case
 
 
-def drawn(settings: Any) -> tuple[Seeds, ...]:
-    """Instances for tuning, then those of set A, then those of set B."""
-    counts = {TUNING: settings.tuning_instances, **dict.fromkeys(SETS, settings.instances)}
-    return tuple(one for role, n in counts.items() for one in seeds_of(settings.seed, role, n))
-
-
 def known(name: str, given: Collection[str], every: Collection[str]) -> None:
     """Refuses what is not among all that there are.
 
@@ -409,7 +403,7 @@ def workers(n_workers: int, instance: Seeds, shape: float, *, one_slow: bool) ->
 def asked(settings: Any, name: str, law: str) -> list[tuple[Regularized, str, int, Seeds]]:
     """What the task of each instance of a data set and a law is made of."""
     n_updates = settings.n_updates
-    return [(regularized(name, one.data), law, n_updates, one) for one in drawn(settings)]
+    return [(regularized(name, one.data), law, n_updates, one) for one in sets.drawn(settings)]
 
 
 def first_model(problem: problems.Problem, instance: Seeds) -> problems.Problem:
@@ -480,26 +474,33 @@ def score(updates: np.ndarray, left: np.ndarray, horizon: int) -> np.ndarray:
     return np.where(np.isfinite(last), there, np.log(horizon) + 1.0 + left)
 
 
+Tried = Sequence[tuple[str, search.Settings]]  # methods and settings
+
+
 def tuned(
     settings: Any,
+    role: str,
     spaces: Mapping[str, search.Space],
-    scores: Callable[[int, str, Sequence[search.Settings]], np.ndarray],
+    scores: Callable[[int, Tried], np.ndarray],
 ) -> dict[str, search.Tuned]:
-    """Searches the spaces of all methods, with as many trials each, on the tuning instances.
+    """Searches the spaces of all methods, with as many trials each.
 
     Args:
         settings: Of the part.
+        role: Of a set, on whose tuning instances they are searched.
         spaces: Knobs by method.
-        scores: `(place of an instance, method, settings) -> float[G]`, lower is better.
+        scores: `(place of an instance, methods and settings) -> float[G]`, lower is better.
     """
+    places = sets.places(sets.drawn(settings), TUNING_OF[role])
 
-    def evaluate(method: str, tried: Sequence[search.Settings], _: int) -> list[float]:
-        every = [scores(place, method, tried) for place in range(settings.tuning_instances)]
-        return np.mean(every, axis=0).tolist()
+    def evaluate(asked: Mapping[Any, Sequence[search.Settings]], _: int) -> dict[Any, Any]:
+        tried = [(pair[0], one) for pair, several in asked.items() for one in several]
+        means = iter(np.mean([scores(place, tried) for place in places], axis=0).tolist())
+        return {pair: [next(means) for _ in several] for pair, several in asked.items()}
 
-    same = {name: getattr(settings, name) for name in ("trials", "seed", "rounds")}
-    gradients = settings.tuning_instances * settings.n_updates
-    return search.tune(spaces, evaluate, gradients=gradients, **same)
+    how = {name: getattr(settings, name) for name in ("trials", "seed", "rounds")}
+    how["gradients"] = settings.tuning_instances * settings.n_updates
+    return {name: one for (name, _), one in search.search(spaces, [role], evaluate, **how).items()}
 
 
 def spent(found: search.Tuned | None) -> dict[str, Any]:
@@ -511,24 +512,28 @@ def spent(found: search.Tuned | None) -> dict[str, Any]:
 
 
 def measured(settings: Settings, make: Make, data: str, law: str) -> pd.DataFrame:
-    """The rows of a case: all rules are tuned and run on both sets."""
+    """The rows of a case: all rules are tuned for each set and run on it."""
     case = make(settings, data, law)
-    arms = {method: arm for arm in case for method in arm.rules}
 
-    def scores(place: int, method: str, tried: Sequence[search.Settings]) -> np.ndarray:
-        arm, task = arms[method], arms[method].tasks[place]
-        chosen = [(arm.rules[method], one["multiple"] * task.step_size) for one in tried]
-        updates, _, left = arm.run(place, chosen, settings.levels)
-        return score(updates, left, task.trace.n_updates)
+    def scores(place: int, tried: Sequence[Any]) -> np.ndarray:
+        found = np.empty(len(tried))
+        for arm in case:
+            task, rules = arm.tasks[place], arm.rules
+            own = [at for at, (method, _) in enumerate(tried) if method in rules]
+            pairs = (tried[at] for at in own)
+            chosen = [(rules[name], one["multiple"] * task.step_size) for name, one in pairs]
+            updates, _, left = arm.run(place, chosen, settings.levels)
+            found[own] = score(updates, left, task.trace.n_updates)
+        return found
 
     space = {"multiple": search.Knob(settings.multiples)}
-    found = tuned(settings, dict.fromkeys(arms, space), scores)
-    head = {"scene": f"{data}, {law}", "data": data, "delays": law}
-    rows = [
-        {**head, "set": SETS[one.role], "instance": one.number, **row}
-        for place, one in enumerate(drawn(settings))
-        for row in (_rows(settings, case, place, found) if one.role in SETS else ())
-    ]
+    spaces = {method: space for arm in case for method in arm.rules}
+    head, rows = {"scene": f"{data}, {law}", "data": data, "delays": law}, []
+    for letter, role in SETS.items():
+        found = tuned(settings, role, spaces, scores)
+        for instance, place in enumerate(sets.places(sets.drawn(settings), role)):
+            own = head | {"set": letter, "instance": instance}
+            rows += [own | row for row in _rows(settings, case, place, found)]
     return pd.DataFrame(numbers.rounded(rows, DIGITS))
 
 
@@ -576,7 +581,8 @@ def result_of(settings: Settings, make: Make, laws: Sequence[str]) -> Result:
     for data, law in plans:
         rows.append(once(settings.output / "cases", partial(measured, core, make, data, law)))
         print(f"  [{len(rows)}/{len(plans)}] {data}, {law}", flush=True)
-    return Result(pd.concat(rows, ignore_index=True), "needed", cut=("needed",))
+    facts = {"tuned apart": True}
+    return Result(pd.concat(rows, ignore_index=True), "needed", facts, cut=("needed",))
 
 
 def counted_verdicts(result: Result, claims: Sequence[Claim], text: str) -> results.Table:

@@ -39,13 +39,14 @@ from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, Condition, Difference
 from asyncjax.results.tables import format_number
 from asyncjax.study import search
-from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, Seeds
+from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, TUNING, Seeds
 from asyncjax.study.result import Claim, Result
 from experiments import part
-from experiments.common import numbers
+from experiments.common import numbers, sets
 from experiments.common.kept_rows import once
+from experiments.common.sets import SETS
 from experiments.delay_adaptive import step_rules as shared
-from experiments.delay_adaptive.step_rules import PAPER, RELATIVE, SAFETY, SETS, THEORY
+from experiments.delay_adaptive.step_rules import PAPER, RELATIVE, SAFETY, THEORY
 
 NAME = "transfer"
 TITLE = "Steps for those who cannot tune: chosen on one pattern of delays, used on another"
@@ -104,7 +105,7 @@ class Settings(shared.Counts):
     plain: tuple[str, ...] = ("breast cancer", "digits", "lasso")  # SGD
     laws: tuple[str, ...] = LAWS  # each is tuned on and run on
     scenes: tuple[str, ...] = tuple(SCENES)  # run on with the step of another law
-    tuning_instances: int = 3
+    tuning_instances: int = 3  # for both sets
     trials: int = 7
     n_updates: int = 1200
     record_every: int = 5
@@ -256,7 +257,7 @@ def optimizers_of(algorithm: str, data: str, parts: Sequence[problems.Problem]) 
 
 def arms_of(settings: Settings, algorithm: str, data: str) -> dict[str, shared.Arm]:
     """An algorithm on data, by law, with all its instances."""
-    parts = [(one, problem_of(algorithm, data, one)) for one in shared.drawn(settings)]
+    parts = [(one, problem_of(algorithm, data, one)) for one in sets.drawn(settings)]
     optimizers = optimizers_of(algorithm, data, [drawn[0] for _, drawn in parts])
     how = optimizers, settings.record_every
     return {
@@ -281,11 +282,11 @@ def run(arm: shared.Arm, place: int, chosen: Sequence[tuple[str, float]], level:
 
 def tuned_on(settings: Settings, arm: shared.Arm) -> dict[str, search.Tuned]:
     """The step of every rule on a law, with as many trials each."""
-    theory = [one.step_size for one in arm.tasks[: settings.tuning_instances]]
+    theory = [one.step_size for one in arm.tasks if one.instance.role == TUNING]
     unit = float(np.exp(np.mean(np.log(theory))))
 
-    def scores(place: int, rule: str, tried: Sequence[search.Settings]) -> np.ndarray:
-        runs = run(arm, place, [(rule, one["step"]) for one in tried], settings.level)
+    def scores(place: int, tried: Sequence[Any]) -> np.ndarray:
+        runs = run(arm, place, [(rule, one["step"]) for rule, one in tried], settings.level)
         left = runs["left"].mask(runs["diverged"], np.inf).to_numpy()
         return shared.score(runs[["updates"]].to_numpy(), left, settings.n_updates)
 
@@ -293,7 +294,7 @@ def tuned_on(settings: Settings, arm: shared.Arm) -> dict[str, search.Tuned]:
         rule: [unit * centre * m for m in settings.multiples] for rule, centre in CENTRES.items()
     }
     spaces = {rule: {"step": search.Knob(tuple(grid))} for rule, grid in grids.items()}
-    return shared.tuned(settings, spaces, scores)
+    return shared.tuned(settings, SET_A, spaces, scores)
 
 
 def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
@@ -305,15 +306,16 @@ def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
     """
     arms, rows = arms_of(settings, algorithm, data), []
     found = {law: tuned_on(settings, arm) for law, arm in arms.items()}
-    for place, instance in enumerate(shared.drawn(settings)):
-        for law, arm in arms.items() if instance.role in SETS else ():
+    letters = {role: letter for letter, role in SETS.items()}
+    for place, instance in enumerate(sets.drawn(settings)):
+        for law, arm in arms.items() if instance.role in letters else ():
             task, asked = arm.tasks[place], [*product((*settings.laws, OWN, THEORY), RULES)]
             tuned = {**found, OWN: found[law]}
             chosen = [
                 (rule, task.step_size if one == THEORY else tuned[one][rule].best.settings["step"])
                 for one, rule in asked
             ]
-            end, letter = float(task.trace.time[-1]), SETS[instance.role]
+            end, letter = float(task.trace.time[-1]), letters[instance.role]
             head = {"algorithm": algorithm, "data": data, "law": law, "end": end}
             did = run(arm, place, chosen, settings.level)
             did[["chosen", "method"]] = asked
@@ -463,7 +465,7 @@ def result_of(settings: Settings, runs: Frame) -> Result:
     words = {
         letter: verdicts_of(carried[carried["set"] == letter])
         | {f"{rule}: {NEVER}": _untuned(rows[rows["set"] == letter], rule) for rule in RULES}
-        for letter in SETS.values()
+        for letter in SETS
     }
     maps = {
         algorithm: {rule: _map(own[own["method"] == rule], settings.laws) for rule in RULES}

@@ -214,8 +214,8 @@ def test_trials_are_counted_in_the_rows_of_tuning_or_read():
     assert both.sets == ("A", "B")
     assert both.trials()["trials"].tolist() == [3]
     fewer = tried[tried.step > 0.15].assign(set="tuning B")
-    apart = Result(pd.concat([both.rows, fewer]), "time").trials()
-    assert apart[["set", "trials"]].to_numpy().tolist() == [["A", 3], ["B", 2]]
+    apart = Result(pd.concat([both.rows, fewer]), "time")
+    assert apart.trials()[["set", "trials"]].to_numpy().tolist() == [["A", 3], ["B", 2]]
 
 
 def test_a_report_has_the_answer_on_top_and_all_that_belongs_to_it(tmp_path):
@@ -243,3 +243,12 @@ def test_settings_that_are_no_columns_are_not_told():
     known = replace(PLAIN, facts={"settings": {"instances": 2}})
     rows = summary.trial_table(known).rows
     assert {row[2] for row in rows} == {"none"}
+
+
+def test_what_was_chosen_for_a_set_stands_beside_what_was_for_the_other():
+    pairs = zip(PLAIN.rows["set"], PLAIN.rows["method"], strict=True)
+    chosen = [0.4 if pair == ("B", "b") else 0.2 for pair in pairs]
+    rows = summary.trial_table(replace(PLAIN, rows=PLAIN.rows.assign(step=chosen))).rows
+    told = {row[0]: row[2] for row in rows}
+    assert told["a"] == "A: step 0.2; B: step 0.2"
+    assert told["b"] == "A: step 0.2; B: step 0.4"

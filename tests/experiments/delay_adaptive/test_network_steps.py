@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from asyncjax import steps
-from experiments.common import kept_rows
+from experiments.common import kept_rows, sets
 from experiments.delay_adaptive import network_steps
 from experiments.delay_adaptive.network_steps import BASES, RULES, TUNED, Settings
-from experiments.delay_adaptive.step_rules import drawn, score
+from experiments.delay_adaptive.step_rules import score
 
 N_WORKERS = 4
 STEP = 1 / 8
@@ -85,7 +85,7 @@ def test_every_rule_is_its_chain_of_public_transformations(base):
 @pytest.mark.slow
 def test_laws_are_as_named():
     settings = Settings(n_updates=600, instances=1, tuning_instances=1)
-    two = drawn(settings)[:2]
+    two = sets.drawn(settings)[:2]
     delays = {
         law: np.concatenate([network_steps.task_of(settings, law, one).trace.delay for one in two])
         for law in network_steps.LAWS

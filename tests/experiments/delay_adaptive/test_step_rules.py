@@ -1,5 +1,7 @@
 """The comparisons of step rules: claims that flip, what small runs say, what is drawn."""
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -96,8 +98,9 @@ def test_verdicts_flip_with_who_is_ahead(claim, scene, more):
 @pytest.mark.parametrize("module", [piag, block_descent])
 def test_instances_differ_in_rows_workers_and_first_model(module):
     settings = module.Settings(instances=1, tuning_instances=1, n_updates=300)
-    tuned, one, other = module.case_of(settings, "breast cancer", piag.SLOW)[0].tasks
-    for first, second in ((tuned, one), (one, other)):
+    tasks = module.case_of(settings, "breast cancer", piag.SLOW)[0].tasks
+    assert len(tasks) == 4  # of sets A and B, and one to tune each on
+    for first, second in combinations(tasks, 2):
         assert abs(first.optimum - second.optimum) > 1e-6
         assert not np.array_equal(first.ages, second.ages)
         assert not np.array_equal(first.problem.params, second.problem.params)

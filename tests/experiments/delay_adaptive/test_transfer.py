@@ -9,7 +9,7 @@ import pytest
 
 from asyncjax import simulation, steps
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
-from asyncjax.study.protocol import SET_A, TUNING, Seeds
+from asyncjax.study.protocol import SET_A, SET_B, TUNING_OF, Seeds
 from asyncjax.study.result import Claim
 from experiments import part
 from experiments.common import kept_rows
@@ -144,8 +144,9 @@ def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
     assert runs["left"][list(RULES).index("Adaptive 1")] == pytest.approx(left, rel=5e-3)
     found = transfer.tuned_on(SMALL, arms["even"])
     assert len({len(own.trials) for own in found.values()}) == 1
-    roles = [one.instance.role == TUNING for one in arm.tasks]
-    assert roles == [True] * SMALL.tuning_instances + [False] * 2 * SMALL.instances
+    roles = [one.instance.role for one in arm.tasks]
+    expected = [SET_A] * SMALL.instances + [SET_B] * SMALL.instances
+    assert roles == [*expected, TUNING_OF[SET_A], TUNING_OF[SET_B]]
 
 
 @pytest.fixture(scope="module")
