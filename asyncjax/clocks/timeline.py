@@ -204,11 +204,8 @@ class Timelines:
     @cached_property
     def lines(self) -> list[Timeline]:
         """The timeline of every worker."""
-        n = len(self._everybody)
-        return [
-            Timeline(worker, partial(self.extend, np.array([worker])), self.log)
-            for worker in range(n)
-        ]
+        reach_on = (partial(self.extend, np.array([worker])) for worker in self._everybody)
+        return [Timeline(worker, reach, self.log) for worker, reach in enumerate(reach_on)]
 
     def finish(
         self, start: float | np.ndarray, work: np.ndarray, worker: np.ndarray | None = None
@@ -255,7 +252,7 @@ class Timelines:
 
     def _look(self, worker: np.ndarray, start: float | np.ndarray, *, forgets: bool) -> float:
         """Puts the pieces of workers int[l] in order, until after `start`; returns the first."""
-        low = float(np.min(start))
+        low = float(start.min() if isinstance(start, np.ndarray) else start)
         if low < self._floor:
             self._floor, self._seen = 0.0, 1
             self._time, self._rate, self._work = self.log[0]

