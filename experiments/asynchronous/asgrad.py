@@ -302,7 +302,7 @@ def _compared(settings: Settings, task: Task) -> tuple[Any, Any]:
         result.select(set=TUNING_OF[role]).assign(set=letter) for letter, role in sets.SETS.items()
     ]
     by = ["set", "method", "tuned_for"]
-    trials = pd.concat(tried).groupby(by).size().floordiv(settings.tuning_instances)
+    trials: Any = pd.concat(tried).groupby(by).size() // settings.tuning_instances
     rows = result.select(set=[*sets.SETS]).join(trials.rename("trials"), on=by)
     rows = rows.assign(data=task.data, split=task.split, law=task.law)
     costs = pd.DataFrame(
