@@ -10,9 +10,9 @@ Measured is the norm of the full gradient, averaged over the last tenth of an ax
 at the time in which pure makes 500 updates, and at the time in which the slowest rule does. An
 instance draws its rows, which class the faster workers hold, the mean times and the first model.
 All rules get as many trials of their step size, for every axis by itself, on instances that are not
-shown; two disjoint sets of instances are. A step size counts only if the objective, too, has fallen
-to 0.3 of the first: very large steps throw the model out to where the penalty is flat, and the
-gradient is small there though nothing has been learnt.
+shown, others for each of the two disjoint sets that are. A step size counts only if the objective,
+too, has fallen to 0.3 of the first: very large steps throw the model out to where the penalty is
+flat, and the gradient is small there though nothing has been learnt.
 
 Controls: rows dealt at random, and all rows held by everyone. Combinations: shuffled dispatch with
 delay-adaptive steps. Equal time over unevenness and horizon: `experiments.shuffled_map`.
@@ -38,9 +38,10 @@ from asyncjax.results.tables import format_number
 from asyncjax.study import search
 from asyncjax.study.methods import after, plain
 from asyncjax.study.programs import records_of_cell
-from asyncjax.study.protocol import SET_A, SET_B, Seeds, seeds_of
+from asyncjax.study.protocol import SET_A, TUNING_OF, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
+from experiments.common import sets
 from experiments.common.data import rows_of
 
 NAME = "asgrad"
@@ -280,6 +281,7 @@ def study_of(settings: Settings) -> Result:
     compared = [_compared(settings, task) for task in tasks(settings)]
     names = ("n_updates", "instances", "tuning_instances")
     facts: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    facts["tuned apart"] = True
     facts["curves"] = {rows["data"].iloc[0]: ways for rows, ways in compared if ways}
     return Result(pd.concat([rows for rows, _ in compared]), "norm", facts, settings.seed, cut=())
 
@@ -296,10 +298,16 @@ def _compared(settings: Settings, task: Task) -> tuple[Any, Any]:
         path=settings.output,
         **{name: getattr(settings, name) for name in same},
     )
-    rows = result.rows.assign(data=task.data, split=task.split, law=task.law)
+    tried = [
+        result.select(set=TUNING_OF[role]).assign(set=letter) for letter, role in sets.SETS.items()
+    ]
+    by = ["set", "method", "tuned_for"]
+    trials: Any = pd.concat(tried).groupby(by).size() // settings.tuning_instances
+    rows = result.select(set=[*sets.SETS]).join(trials.rename("trials"), on=by)
+    rows = rows.assign(data=task.data, split=task.split, law=task.law)
     costs = pd.DataFrame(
         {"set": letter, "instance": at, "method": name, **task.costs(seeds, METHODS[name].rule)}
-        for letter, role in (("A", SET_A), ("B", SET_B))
+        for letter, role in sets.SETS.items()
         for at, seeds in enumerate(seeds_of(settings.seed, role, settings.instances))
         for name in names
     )
@@ -403,6 +411,7 @@ TABLES = {
     "fixed times": lambda result: norm_table(result, "data", law="fixed", split="sorted"),
     "norms": norm_table,
     "ratios": ratio_table,
+    "spread": lambda result: sets.spread_table(sets.spread(result.rows, ("scene", "tuned_for"))),
 }
 
 
