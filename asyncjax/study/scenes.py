@@ -232,7 +232,13 @@ def minimum(features: np.ndarray, signs: np.ndarray) -> float:
 
 
 def reached(
-    instance: Drawn, horizon: float, times: np.ndarray, values: np.ndarray, levels: Sequence[float]
+    instance: Drawn,
+    horizon: float,
+    times: np.ndarray,
+    values: np.ndarray,
+    levels: Sequence[float],
+    *,
+    stays: bool = False,
 ) -> tuple[list[float], float]:
     """When losses were first at each level by a record, and the share of the way that is left.
 
@@ -244,6 +250,7 @@ def reached(
         times: float[R], of the records.
         values: float[R], losses.
         levels: Shares of the way from the first loss to the lowest.
+        stays: From when on they were there for good, and not when first.
 
     Returns:
         A time a level, infinity where never, and the share left at the horizon.
@@ -251,8 +258,8 @@ def reached(
     left = (values - instance.lowest) / (instance.first - instance.lowest)
     left = np.where(np.isfinite(left), left, np.inf)[times <= horizon]
     times = times[times <= horizon]
-    when = [float(results.time_to_target(times, left, 1.0 - level)) for level in levels]
-    return when, float(left[-1]) if left.size else 1.0
+    when = [results.time_to_target(times, left, 1.0 - level, stays=stays) for level in levels]
+    return [float(time) for time in when], float(left[-1]) if left.size else 1.0
 
 
 COLUMNS = {level: f"time to {level:.0%}" for level in LEVELS}  # of the way

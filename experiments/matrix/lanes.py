@@ -19,16 +19,18 @@ import numpy as np
 import optax
 from numpy.typing import ArrayLike
 
-from asyncjax import problems, simulation, traces
+from asyncjax import problems, results, simulation, traces
 from asyncjax.simulation.side_by_side import policies_side_by_side
 from asyncjax.study import scenes
 from asyncjax.study.methods import METHODS, POLICIES, SPACE
 from asyncjax.study.protocol import Seeds
+from asyncjax.study.result import Result
 from asyncjax.study.scene import Method
 from asyncjax.study.scenes import FACTORS, N_WORKERS, RECORDS, Drawn, Factors, drawn
 from asyncjax.study.search import Knob, Settings
 from asyncjax.traces.random_draws import on_host
 from experiments.common.side_by_side import moved, raveled, side_by_side
+from experiments.part import table
 
 LANES = 48  # of one call where every run has its own
 SHARED = 10  # where several runs share a trace
@@ -295,7 +297,13 @@ def _roomy(sizes: Any) -> Any:
 
 
 def read_off(
-    data: Drawn, horizon: float, times: np.ndarray, models: np.ndarray, levels: Sequence[float]
+    data: Drawn,
+    horizon: float,
+    times: np.ndarray,
+    models: np.ndarray,
+    levels: Sequence[float],
+    *,
+    stays: bool = False,
 ) -> Found:
     """When a run was first at each level by a record, and what is left at the horizon.
 
@@ -305,10 +313,10 @@ def read_off(
         times: float[R], of the records.
         models: float[R, d].
         levels: Shares of the way from the first loss to the lowest.
+        stays: From when on it was at each for good, and not when first.
     """
-    return scenes.reached(
-        data, horizon, times, scenes.losses(data.features, data.signs, models), levels
-    )
+    values = scenes.losses(data.features, data.signs, models)
+    return scenes.reached(data, horizon, times, values, levels, stays=stays)
 
 
 def crossings(
@@ -320,6 +328,8 @@ def crossings(
     level: float,
     horizon: float = np.inf,
     records: int = RECORDS,
+    *,
+    stays: bool = False,
 ) -> np.ndarray:
     """When runs were first at a level, and what was left, float64[2, steps, runs].
 
@@ -332,6 +342,7 @@ def crossings(
         level: Share of the way from the first loss to the lowest.
         horizon: Until when runs are watched.
         records: How often the loss is read.
+        stays: From when on they were there for good, and not when first.
     """
     swept = simulation.sweep(
         replace(side_by_side([part.problem for part in parts]), metrics_of=(("model", raveled),)),
@@ -346,7 +357,7 @@ def crossings(
     when = np.asarray(swept.time).reshape(len(runs), -1)  # a row a trace
     ways = np.asarray(swept.metrics["model"])
     found = [
-        [read_off(part, horizon, time, part.start + way, (level,)) for way in by_step]
+        [read_off(part, horizon, time, part.start + way, (level,), stays=stays) for way in by_step]
         for part, time, by_step in zip(parts, when, ways, strict=True)
     ]
     return np.array([[(first[0], left) for first, left in one] for one in found]).T
@@ -367,6 +378,21 @@ def of_one(optimizer: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return optax.GradientTransformationExtraArgs(lambda params: begun, given)
 
     return made
+
+
+def chosen_table(result: Result) -> results.Table:
+    """The steps that sets A and B chose over all scenes, and how far apart: a row a method."""
+    chosen = result.rows.drop_duplicates(["method", "scene", "set"])
+    rows = []
+    for method, one in chosen.groupby("method", sort=False):
+        steps = one.pivot(index="scene", columns="set", values="step")
+        spans = (f"{steps[name].min():.3g} to {steps[name].max():.3g}" for name in "AB")
+        apart = np.exp(np.abs(np.log(steps["A"] / steps["B"])))
+        trials = f"{one['trials'].min()} to {one['trials'].max()}"
+        rows.append((method, *spans, (apart < 1.01).sum(), f"{apart.max():.3g}", trials))
+    heads = ("method", "steps of set A", "of set B", "scenes with one step", "at most apart")
+    caption = "What each set chose for the scenes, on instances of its own; a factor apart."
+    return table((*heads, "trials of a scene"), rows, caption)
 
 
 # Policies.
