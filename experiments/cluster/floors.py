@@ -79,9 +79,15 @@ def study_of(settings: Settings) -> Result:
     play = partial(playing.played, settings, ())
     searched = playing.tuned(settings, (), at, playing.tunable(PD_ORS, playing.CHOOSING, "dorm"))
     searched["method"] = searched["method"].replace(SEARCHED)
-    learned = searched.query("scene == @REFERENCE and method == @LEARNED and set == 'A'")
-    low = learned["low"].iloc[0]
     others = {name: point for name, point in at.items() if name != REFERENCE}
+
+    def moved(letter: str) -> Any:
+        """The floor learned for a set on the first point, played on the others."""
+        learned = searched.query("scene == @REFERENCE and method == @LEARNED and set == @letter")
+        low = learned["low"].iloc[0]
+        rule = {MOVED: partial(cluster.pd_ors, low=low)}
+        return play(others, rule, sets=(letter,)).assign(low=low)
+
     before = play(
         at,
         {LITERAL: cluster.pd_ors, GOODPUT: cluster.marginal_goodput},
@@ -92,7 +98,7 @@ def study_of(settings: Settings) -> Result:
     rows = playing.joined(
         before,
         play(at, {BEST_DELAY: _at_best_delays, "drf": cluster.drf}),
-        play(others, {MOVED: partial(cluster.pd_ors, low=low)}).assign(low=low),
+        *map(moved, "AB"),
         searched,
     )
     past = before.query("set == 'tuning'").groupby(["scene", "method"])["utility"].mean()
@@ -105,7 +111,11 @@ def study_of(settings: Settings) -> Result:
         }
         for point in at
     }
-    facts = {"past": {point: past[point].to_dict() for point in at}, "floors": floors}
+    facts = {
+        "tuned apart": True,
+        "past": {point: past[point].to_dict() for point in at},
+        "floors": floors,
+    }
     return Result(rows, "earned", facts, settings.seed)
 
 
@@ -168,7 +178,7 @@ def sweep_figure(result: Result) -> Illustration:
         panels.append(plots.Panel(f"price floor, {name}", lines, log_x=True))
     return Illustration(
         plots.panels(panels, y_label="total utility"),
-        "Mean total utility of the trials against the price floor, with standard errors.",
+        "Mean total utility of set A's trials against the price floor, with standard errors.",
     )
 
 

@@ -5,6 +5,7 @@ Utility is better the higher it is, so "PD-ORS earns more than DRF" is
 and a schedule that earns less than one job of the least value counts as that (`earned`).
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ import pandas as pd
 
 from asyncjax import cluster, results, study
 from asyncjax.study import search
-from asyncjax.study.result import Less, Result, less
+from asyncjax.study.result import TRIALS, Less, Result, less
 from asyncjax.study.scene import Records
 from experiments import part
 
@@ -181,24 +182,26 @@ def _compared(
 def tuned(settings: Any, columns: Iterable[str], scenes: Mapping[str, Any], methods: Any) -> Any:
     """Rows of schedulers tuned alike in each scene: `settings.trials` a round, two rounds or more.
 
-    Their names end in `TUNED`. Columns `trials`, `episodes` and `at_edge` say how; rows of the set
-    "tuning" are the trials.
+    Their names end in `TUNED`. Columns `trials`, `episodes` and `at_edge` say how; rows of the sets
+    `TRIALS` are the trials.
     """
     how = {"trials": 2 * settings.trials, "rounds": (2, 6)}
     how["tuning_instances"] = settings.tuning_instances
     result = _compared(settings, columns, scenes, methods, how)
-    cell = ["scene", "method"]
-    rows = result.rows.merge(result.trials()[[*cell, "trials"]], how="left", on=cell)
+    trials = result.trials()
+    cell = [name for name in ("scene", "method", "set") if name in trials]
+    rows = result.rows.merge(trials[[*cell, "trials"]], how="left", on=cell)
     rows["episodes"] = rows["trials"] * settings.tuning_instances
-    edges = {edge.partition(":")[0] for edge in result.facts["at an edge"]}
-    rows["at_edge"] = (rows["method"] + ", " + rows["scene"]).isin(edges)
+    edges = {re.sub(": .* of ", ": ", edge) for edge in result.facts["at an edge"]}
+    rows["at_edge"] = (rows["scene"] + ", set " + rows["set"] + ": " + rows["method"]).isin(edges)
     rows["method"] += TUNED
     return rows
 
 
 def joined(*parts: Any) -> Any:
     """Rows of the sets, without times of this machine; what was not tuned is at no edge."""
-    rows = pd.concat(parts).query("set != 'tuning'").reset_index(drop=True)
+    rows: Any = pd.concat(parts)
+    rows = rows[~rows["set"].isin(TRIALS)].reset_index(drop=True)
     rows = rows.drop(columns=["horizon", "seconds", "processor_seconds"], errors="ignore")
     if "at_edge" in rows:
         rows["at_edge"] = rows["at_edge"].eq(True)
@@ -301,14 +304,18 @@ def lines(names: Iterable[str], columns: Mapping[str, Text]) -> list[list[str]]:
 
 def trials_table(result: Result) -> results.Table:
     """Trials and episodes of every tuned rule, what was chosen, and whether it is at an edge."""
-    cells = result.rows.dropna(subset="trials").drop_duplicates(["scene", "method"])
+    cells = result.rows.dropna(subset="trials").drop_duplicates(["scene", "method", "set"])
     rows = [
         [
-            *(row.scene, label(row.method), chosen(result, row.method, scene=row.scene)),
+            *(row.scene, label(row.method), row.set),
+            chosen(result, row.method, scene=row.scene, set=row.set),
             *(int(row.trials), int(row.episodes), bool(row.at_edge)),
         ]
-        for row in cells.itertuples()
+        for row in cells.sort_values(["scene", "method"], kind="stable").itertuples()
     ]
-    caption = "Tuned alike, on instances that are not shown elsewhere; the others have no knob."
-    heads = ("scene", "rule", "chosen", "trials", "episodes", "at an edge")
-    return part.table(heads, rows, caption, left=3)
+    caption = (
+        "Tuned alike, for each set on instances of its own that are not shown elsewhere; the others"
+        " have no knob."
+    )
+    heads = ("scene", "rule", "set", "chosen", "trials", "episodes", "at an edge")
+    return part.table(heads, rows, caption, left=4)

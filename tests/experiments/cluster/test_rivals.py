@@ -3,10 +3,12 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import cluster
 from asyncjax.study import protocol
+from asyncjax.study.result import Result
 from experiments import part
 from experiments.cluster import playing, rivals
 from experiments.cluster.rivals import TUNED, Settings
@@ -43,13 +45,26 @@ def test_rows_are_what_schedulers_earn(result, letter):
 
 @pytest.mark.slow
 def test_all_are_tuned_alike_and_tables_are_made(result):
-    trials = result.rows.groupby("method")["trials"].first().dropna()
+    trials = result.rows.groupby(["method", "set"])["trials"].first().dropna().unstack("set")
     assert set(trials.index) == {name + TUNED for name in playing.tunable()}
-    assert trials.nunique() == 1
-    assert trials.iloc[0] >= 4
+    assert trials.columns.tolist() == ["A", "B"]
+    assert trials.nunique().eq(1).all()
+    assert trials.min().min() >= 4
     tables = part.tables(rivals, result)
     assert set(tables) == {"verdicts", *rivals.TABLES}
     assert [row[0] for row in tables["verdicts"].rows] == [claim.text for claim in rivals.CLAIMS]
+
+
+def test_who_is_at_an_edge_is_told_by_set(monkeypatch):
+    rows = pd.DataFrame(
+        [("scarce", letter, 0, name, 1.0) for letter in "AB" for name in ("dorm", "pd_ors")],
+        columns=["scene", "set", "instance", "method", "earned"],
+    )
+    edges = {"at an edge": ["scarce, set B: resize of dorm", "scarce, set B: slack of dorm"]}
+    monkeypatch.setattr(playing, "_compared", lambda *_: Result(rows, "earned", edges))
+    monkeypatch.setattr(Result, "trials", lambda _: rows.assign(trials=4))
+    tuned = playing.tuned(Settings(), (), {}, {})
+    assert tuned.loc[tuned["at_edge"], ["set", "method"]].values.tolist() == [["B", "dorm, tuned"]]
 
 
 @pytest.mark.slow
