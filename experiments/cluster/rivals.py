@@ -327,7 +327,7 @@ def moved(result: Result) -> dict[str, float]:
     """What rounding does to single workloads: how many earn otherwise, and by how much."""
     ours, base = (result.values(name, "A", scene="scarce") for name in (MOVED, PD_ORS))
     apart = (ours / base - 1).abs().to_numpy()
-    return {"count": (apart > 1e-4).sum(), "of": apart.size, "most": apart.max()}
+    return {"count": int((apart > 1e-4).sum()), "of": apart.size, "most": float(apart.max())}
 
 
 FIGURES = {"utility": utility_figure}
