@@ -24,7 +24,7 @@ import optax
 
 from asyncjax import problems, simulation, stragglers, study
 from asyncjax.study import protocol
-from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.protocol import Seeds
 from asyncjax.study.search import Knob, Settings, counts, log_range
 
 BOTH, ALONE, PAIR, ALL = "k and load", "k alone", "fixed pair", "all, whole shards"
@@ -425,7 +425,7 @@ def train(policy: Any, scene: study.Scene, chosen: Settings, seeds: Seeds) -> di
     instance, key, records = scene.data, jax.random.key(seeds.noise()), {}
     step = instance.task.bound.step_size * chosen.get("step", 1.0)
     follows = policy(instance, chosen)
-    for n_updates in instance.lengths[:2] if seeds.role == TUNING else instance.lengths:
+    for n_updates in instance.lengths[:2] if seeds.tunes else instance.lengths:
         raw = curve(instance.task.problem, instance.met, follows, step, key, n_updates)
         records = {name: np.asarray(values) for name, values in raw.items()}
         read = reading(records, scene)
