@@ -81,18 +81,32 @@ RULES: dict[str, Make] = {
 
 
 def with_memory(n: int) -> dict[str, clocks.Clock]:
-    """Clocks of n workers with memory, and what they are compared with, first."""
-    gamma = clocks.gamma(2.0, np.sqrt(1.0 + np.arange(n)))
-    how: dict[str, Any] = {"slowdown": 3.0, "fast": 60.0, "slow": 40.0}
+    """Clocks of n workers with memory, and what they are compared with, first.
+
+    Slow phases take 40 mean jobs and fast ones 60; phases of one mean job, the last two, are
+    shorter than many a job and than every synchronous round.
+    """
+    means = np.sqrt(1.0 + np.arange(n))
+    gamma, job = clocks.gamma(2.0, means), float(means.mean())
     log = np.random.default_rng(0).gamma(2.0, 0.5, (n, 200))
+    by_time = {
+        f"{kind}{length}": clocks.phases(
+            gamma, slowdown=3.0, fast=60.0 * unit, slow=40.0 * unit, common=common, timed=True
+        )
+        for length, unit in (("", job), (", one job long", job / 50.0))
+        for kind, common in (("phases by time", False), ("common phases by time", True))
+    }
+    by_job = {
+        kind: clocks.phases(gamma, slowdown=3.0, fast=60.0, slow=40.0, common=common)
+        for kind, common in (("phases by job", False), ("common phases by job", True))
+    }
+    up, down = clocks.exponential(60.0 * job), clocks.constant(40.0 * job)
     return {
         "gamma": gamma,
-        "phases": clocks.phases(gamma, **how),
-        "common phases": clocks.phases(gamma, common=True, **how),
+        **by_job,
         "resampled in blocks": clocks.resampled(log, block=20, common=True),
-        "on and off": clocks.on_off(gamma, up=clocks.exponential(60.0), down=clocks.constant(40.0)),
-        "timed phases": clocks.phases(gamma, timed=True, **how),
-        "common timed phases": clocks.phases(gamma, common=True, timed=True, **how),
+        "on and off": clocks.on_off(gamma, up=up, down=down),
+        **by_time,
     }
 
 
