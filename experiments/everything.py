@@ -20,6 +20,7 @@ from experiments.collection import sources
 EXPERIMENTS = (
     "compare",
     "compare --set B --output output/compare_b",
+    "compare.third_set",
     "compare.server_time",
     "asynchronous",
     "shuffled_map",

@@ -46,6 +46,7 @@ ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "compare": "experiments.compare.job",
+    "compare_third": "experiments.compare.third_set",
     "compare_server": "experiments.compare.server_time",
     "asgrad": "experiments.asynchronous.asgrad",
     "bias": "experiments.asynchronous.bias",

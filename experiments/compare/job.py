@@ -81,7 +81,7 @@ def outcomes_of(settings: Settings, methods: Sequence[Method] = METHODS) -> list
         flush=True,
     )
     found = tuned_alike(settings, methods, partial(print, flush=True))
-    field, outcomes = field_of(settings, SETS[settings.set], settings.instances), []
+    field, outcomes = field_of(settings, protocol.SETS[settings.set], settings.instances), []
     with ThreadPoolExecutor(settings.threads) as pool:
         runs = pool.map(lambda one: reported(settings, one, field, found[one.name]), methods)
         for place, outcome in enumerate(runs, start=1):
@@ -151,12 +151,17 @@ def relations(result: Result, letter: str) -> dict[tuple[str, str], int]:
     return {pair: int(own.low > 0) - int(own.high < 0) for pair, own in found.items()}
 
 
+def differing_of(result: Result) -> dict[str, tuple[str, ...]]:
+    """The claims on which sets A and B differ, and what each of the two says."""
+    said = result.verdicts(CLAIMS)
+    return disagreements(*({c: words[one] for c, words in said.items()} for one in SETS))
+
+
 def agreement(result: Result) -> str:
     """Whether the two sets agree, in words."""
     if missing := [letter for letter in SETS if letter not in result.sets]:
         return f"Set {missing[0]} has not been run: nothing to compare with."
-    said = result.verdicts(CLAIMS)
-    differing = disagreements(*({c: words[one] for c, words in said.items()} for one in SETS))
+    said, differing = result.verdicts(CLAIMS), differing_of(result)
     first, second = (np.array([*relations(result, one).values()]) for one in SETS)
     same, neither = np.sum(first * second > 0), np.sum((first == 0) & (second == 0))
     against = np.sum(first * second < 0)
@@ -301,6 +306,10 @@ FIGURES = {"times": bars}
 FACTS = {
     "agreement": agreement,
     "claims": lambda result: list(result.verdicts(CLAIMS)),
+    "differing": differing_of,
+    "agreeing": lambda result: (
+        f"{len(CLAIMS) - len(differing_of(result))} of {len(CLAIMS)}"  # sets A and B
+    ),
     "cut": lambda result: {  # methods of which some run never came, by set
         letter: sorted({*rows.loc[rows["time"] > rows["horizon"], "method"]})
         for letter, rows in result.rows.groupby("set", sort=False)
@@ -310,6 +319,8 @@ FACTS = {
 
 def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> Result:
     """Runs all methods; writes rows, curves and the report, prints the answer."""
+    if settings.commit and settings.set not in SETS:
+        raise ValueError(f"with commit, set must be A or B, got {settings.set!r}: see third_set.py")
     began = time.perf_counter()
     settings.output.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
     outcomes = outcomes_of(settings, methods)

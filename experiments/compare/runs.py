@@ -24,11 +24,10 @@ import numpy as np
 
 from asyncjax import clocks, traces
 from asyncjax.study import protocol, search
-from asyncjax.study.protocol import TUNING_OF, Seeds
+from asyncjax.study.protocol import SETS, TUNING_OF, Seeds
 from experiments.common import lanes, reaching
 from experiments.common.data import digits_problem
 from experiments.common.methods import Method
-from experiments.common.sets import SETS
 
 UNIT = "mean job of the fastest worker"
 SLOTS = 48  # versions kept, at least: so that runs of a method share a compilation
@@ -39,7 +38,7 @@ class Settings:
     """What is run; the defaults take about three minutes of CPU time, on two threads."""
 
     output: Path = Path("output/compare")  # where report, figures and numbers go
-    set: Literal["A", "B"] = "A"  # which instances are reported
+    set: Literal["A", "B", "C"] = "A"  # which instances are reported
     instances: int = 20  # reported
     tuning_instances: int = 5  # of each set, only to choose the step size
     trials: int = 4  # step sizes that every method tries in a round of tuning

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import clocks, problems, simulation, storage
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from asyncjax.study.result import Result
+from experiments import part
 from experiments.common import lanes
 from experiments.common.data import split_digits
 from experiments.common.methods import METHODS
@@ -54,6 +56,16 @@ def test_outcomes_cover_the_horizon(outcome):
     assert np.all(half.computed >= 2 * half.version * 4)  # 8 start, 4 are used
 
 
+def test_a_third_set_is_run_as_the_others_are_on_other_instances(small):
+    third, known = part.committed("compare_third"), part.committed("compare")
+    assert third.sets == ["C"]
+    assert third.facts == known.facts
+    every = pd.concat([third.rows, known.rows])
+    assert not every.duplicated(["method", "final_loss", "utilisation"]).any()
+    with pytest.raises(ValueError, match="set must be A or B, got 'C'"):
+        job.compare(replace(small, set="C", commit=True))
+
+
 def test_files_are_complete_and_the_report_stands_alone(outcome):
     settings, outcomes = outcome
     rows = Result.load(settings.output / "compare.csv.gz")
@@ -86,8 +98,8 @@ def test_instances_differ_in_everything_and_sets_share_none(small):
     every = [runs.field_of(small, role, 2) for role in (TUNING, SET_A, SET_B)]
     parts = [part for field in every for part in field.problems.parts]
     means = [np.asarray(clock.mean) for field in every for clock in field.clocks]
-    kernels = [np.asarray(part.params["Dense_0"]["kernel"]) for part in parts]
-    for drawn in ([np.asarray(part.data.weight) for part in parts], kernels, means):
+    kernels = [np.asarray(one.params["Dense_0"]["kernel"]) for one in parts]
+    for drawn in ([np.asarray(one.data.weight) for one in parts], kernels, means):
         assert len({each.tobytes() for each in drawn}) == 6
     for mean in means:
         assert (mean[0], mean[-1]) == pytest.approx((1.0, small.slowest))

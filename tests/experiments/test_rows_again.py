@@ -51,6 +51,7 @@ LEFT_OUT = {
     **dict.fromkeys(("delay_bench", "rollouts_learning"), "long runs of networks; not tried"),
     "diloco_gaussians": "a cell takes 28 s",
     "matrix_memory": "all instances of a recording are swept at once, which takes a minute",
+    "compare_third": "its cells are those of compare, on further instances",
     "compare_server": "its cells are those of compare, with a server",
     **dict.fromkeys(("diloco", "diloco_links"), "its text is not installed with the tests"),
     "cluster_recorded": "its table of jobs does not come with the library",
