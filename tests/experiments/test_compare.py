@@ -58,7 +58,7 @@ def test_outcomes_cover_the_horizon(outcome):
 
 def test_a_third_set_is_run_as_the_others_are_on_other_instances(small):
     third, known = part.committed("compare_third"), part.committed("compare")
-    assert third.sets == ["C"]
+    assert third.sets == ("C",)
     assert third.facts == known.facts
     every = pd.concat([third.rows, known.rows])
     assert not every.duplicated(["method", "final_loss", "utilisation"]).any()
