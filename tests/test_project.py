@@ -111,7 +111,7 @@ def test_nothing_committed_names_a_registry_or_a_lock_file(committed):
 
 
 def test_every_new_name_of_the_changelog_is_there():
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("Modules that moved")[0]
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*) \| (.*) \|$", text, re.MULTILINE)
     whole = [new for _, new in rows if re.fullmatch(r"`[a-z]+\.\w+`", new)]
     assert len(whole) > 30
