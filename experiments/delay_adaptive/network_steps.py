@@ -11,10 +11,11 @@ and s is then a plain learning rate: what is measured is what happens.
 Workers are about even, or one of them is ten times slower, or all pause now and then so that a few
 gradients are very late. Dispatch is pure asynchronous. An instance has rows, workers, a first model
 and a run of its own. Two questions: with learning rate and knob tuned, as many trials for every
-rule on instances that are not reported, does a rule need fewer updates than a constant step? And
-with the learning rate that was best one job at a time, without delay? Targets are shares of the way
-to the loss that the base has without delay after half as many updates. All rules have the same
-arrivals, so times are in the same proportion as updates.
+rule on instances that are not reported, others for each set, does a rule need fewer updates than a
+constant step? And with the learning rate that was best one job at a time, without delay? Targets
+are shares of the way to the loss that the base has without delay after half as many updates, and
+are met from where a run keeps them. All rules have the same arrivals, so times are in the same
+proportion as updates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
 from asyncjax.results.report import Illustration
 from asyncjax.steps.transformation import transformation
 from asyncjax.study import protocol, search, summary
-from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, Seeds
+from asyncjax.study.protocol import LEVELS, Seeds
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Knob
 from experiments import part
@@ -48,7 +49,6 @@ from experiments.delay_adaptive.step_rules import MAX_DELAY, PAPER, Coded
 NAME = "network_steps"
 TITLE = "Do delay-adaptive steps help behind momentum and Adam?"
 PAPERS = (PAPER,)
-NOTE = FIRST_CROSSING
 MOMENTUM = partial(optax.trace, decay=0.9)
 BASES = {"SGD": optax.identity, "momentum": MOMENTUM, "Adam": optax.scale_by_adam}
 CONSTANT, DROPPING, FADAS = "constant", "drop late", "FADAS"
@@ -87,7 +87,6 @@ class Settings(shared.Counts):
     """What is run; cells that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/network_steps")
-    tuning_instances: int = 2  # for both sets
     trials: int = 6
     rounds: tuple[int, int] = (2, 5)
     laws: tuple[str, ...] = LAWS
@@ -243,10 +242,7 @@ def task_of(settings: Settings, law: str, instance: Seeds) -> shared.Task:
 # What is run.
 
 
-Chosen = Sequence[tuple[str, Mapping[str, float]]]  # rules and their settings
-
-
-def losses(settings: Settings, base: str, task: shared.Task, chosen: Chosen) -> np.ndarray:
+def losses(settings: Settings, base: str, task: shared.Task, chosen: shared.Tried) -> np.ndarray:
     """Losses of rules with their settings on an instance, float64[G, records]."""
     curves: dict[int, np.ndarray] = {}
     every = max(1, settings.n_updates // settings.records)
@@ -254,22 +250,27 @@ def losses(settings: Settings, base: str, task: shared.Task, chosen: Chosen) -> 
         optimizers = Numbered(FADAS if alone else base, settings.n_workers)
         places = [at for at, (rule, _) in enumerate(chosen) if (rule == FADAS) == alone]
         if given := [optimizers.number(*chosen[at]) for at in places]:
-            how = {"every": every, "lanes": settings.trials}
+            how = {"every": every, "lanes": settings.trials if alone else 3 * settings.trials}
             curves |= zip(places, shared.losses_of(task, optimizers, given, **how)[0], strict=True)
     return np.stack([curves[at] for at in range(len(chosen))])
 
 
 def updates_to(settings: Settings, losses: np.ndarray, start: float, best: float) -> np.ndarray:
-    """Updates to each target, float64[G, levels]; inf: never, or the run ends above its start."""
+    """Updates from which each target is kept, float64[G, levels]; inf: never."""
     when = np.arange(1, losses.shape[1] + 1) * (settings.n_updates / losses.shape[1])
-    found = shared.crossings(when, losses, protocol.targets(start, best, settings.levels))
-    return np.where(losses[:, -1:] > start, np.inf, found)
+    goals = protocol.targets(start, best, settings.levels)
+    return shared.crossings(when, losses, goals, stays=True)
 
 
 def tuned(
-    settings: Settings, base: str, law: str, rules: Sequence[str], best: float | None = None
+    settings: Settings,
+    role: str,
+    base: str,
+    law: str,
+    rules: Sequence[str],
+    best: float | None = None,
 ) -> dict[str, search.Tuned]:
-    """The learning rate and knob of rules behind a base under a law.
+    """The learning rate and knob of rules behind a base under a law, for a set.
 
     What is lowered is the time to the last target, on the way to the loss `best`; None: the loss
     after half of the updates.
@@ -284,37 +285,36 @@ def tuned(
         left = np.minimum(found[:, -1] / task.start, 10.0)
         return shared.score(updates_to(settings, found, task.start, best), left, settings.n_updates)
 
-    return shared.tuned(settings, SET_A, {rule: space_of(base, rule) for rule in rules}, scores)
+    return shared.tuned(settings, role, {rule: space_of(base, rule) for rule in rules}, scores)
 
 
-def without_delay(settings: Settings, base: str) -> pd.DataFrame:
+def without_delay(settings: Settings, role: str, base: str) -> pd.DataFrame:
     """The learning rate that is best one job at a time, and its loss after half of the updates.
 
-    That loss is the reference of all targets of the base.
+    That loss is the reference of all targets of the base in a set.
     """
-    best = tuned(settings, base, "", [CONSTANT])[CONSTANT].best
+    best = tuned(settings, role, base, "", [CONSTANT])[CONSTANT].best
     return pd.DataFrame([{"step": best.settings["step"], "loss": best.score}])
 
 
-def measured(settings: Settings, base: str, law: str, step: float, best: float) -> pd.DataFrame:
+def measured(
+    settings: Settings, letter: str, base: str, law: str, step: float, best: float
+) -> pd.DataFrame:
     """Rows of the rules behind a base under a law: tuned, and with the step chosen without delay.
 
     Args:
         settings: What is run.
+        letter: Of the set.
         base: Of `BASES`.
         law: Of `LAWS`.
         step: The learning rate that was chosen without delay.
         best: The loss to which targets are shares of the way.
     """
-    found, rows = tuned(settings, base, law, rules_of(settings, base), best), []
+    role, rows = SETS[letter], []
+    found = tuned(settings, role, base, law, rules_of(settings, base), best)
     asked = [(TUNED, rule, one.best.settings) for rule, one in found.items()]
     asked += [(CARRIED, rule, with_step(rule, step)) for rule in found if rule != FADAS]
-    shown = [
-        (letter, instance)
-        for letter, role in SETS.items()
-        for instance in protocol.seeds_of(settings.seed, role, settings.instances)
-    ]
-    for letter, instance in shown:
+    for instance in protocol.seeds_of(settings.seed, role, settings.instances):
         task = task_of(settings, law, instance)
         curves = losses(settings, base, task, [one[1:] for one in asked])
         needed, delay = updates_to(settings, curves, task.start, best), np.asarray(task.trace.delay)
@@ -342,15 +342,16 @@ def study_of(settings: Settings) -> Result:
     shared.known("rules", settings.rules, RULES)
     shared.known("rules", (CONSTANT,), settings.rules)
     core = replace(settings, output=Path(), commit=False, laws=(), bases=())
-    keep, rows, references = partial(once, settings.output / "cells"), [], {}
-    for base in settings.bases:
-        [reference] = keep(partial(without_delay, core, base)).to_dict("records")
-        references[base] = numbers.rounded(reference, shared.DIGITS)
+    keep, rows = partial(once, settings.output / "cells"), []
+    references: dict[str, Any] = {base: {} for base in settings.bases}
+    for base, (letter, role) in product(settings.bases, SETS.items()):
+        [reference] = keep(partial(without_delay, core, role, base)).to_dict("records")
+        references[base][letter] = numbers.rounded(reference, shared.DIGITS)
         for law in settings.laws:
             chosen = float(reference["step"]), float(reference["loss"])
-            rows.append(keep(partial(measured, core, base, law, *chosen)))
-            print(f"  {base}, {law}", flush=True)
-    facts = {"without delay": references}
+            rows.append(keep(partial(measured, core, letter, base, law, *chosen)))
+            print(f"  {base}, {law}, set {letter}", flush=True)
+    facts = {"without delay": references, "tuned apart": True}
     return Result(pd.concat(rows, ignore_index=True), "updates", facts, cut=("updates",))
 
 

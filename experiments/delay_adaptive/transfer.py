@@ -10,7 +10,8 @@ needs with a step size chosen on the law itself?
 Rules: a constant; one divided by the longest delay of the run, which it is told; Adaptive 1 and 2
 (Wu, Magnússon, Feyzmahdavian, Johansson 2022, arXiv 2202.08550); steps scaled by 1 / (delay + 1),
 by (delay + 1)^-1/2 and by the hinge of FedAsync (slope 10 from a delay of 4 on). All have as many
-trials on instances that are not reported.
+trials on instances that are not reported, others for each set. A run is at the target from where it
+keeps it.
 
 An instance has rows, a start, workers and a run of its own. PIAG runs on shards of the rows; the
 workers of Async-BCD hold all rows and write single blocks; plain SGD has small batches. All take
@@ -36,10 +37,10 @@ from asyncjax.problems.losses import SquaredError
 from asyncjax.results import statistics
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
-from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, Condition, Difference
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, Condition
 from asyncjax.results.tables import format_number
 from asyncjax.study import search
-from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, TUNING, Seeds
+from asyncjax.study.protocol import LEVELS, TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import numbers, sets
@@ -51,19 +52,17 @@ from experiments.delay_adaptive.step_rules import PAPER, RELATIVE, SAFETY, THEOR
 NAME = "transfer"
 TITLE = "Steps for those who cannot tune: chosen on one pattern of delays, used on another"
 PAPERS = (PAPER,)
-NOTE = FIRST_CROSSING
 CARRIED, UNTUNED = "carried to other delays", "at the theory step"
+PAIRED = "carried, by instance"  # rows that verdicts are made of, a mean over all pairs of laws
 ALL = "all"  # data sets
 FACTOR = 2.0  # a run that needs more than that many times its own updates has failed
 UNKNOWN = "own step never there"
 FEWER, FASTER = "fails less often than a constant", "is faster than a constant"
 NEVER = "at its theory step a rule never diverges"
-FIRST = "Adaptive 1"
 CERTAIN = (
     "a theorem (PIAG and Async-BCD on these losses); SGD, where the noise of batches is bounded, is"
     " shown beside it"
 )
-ENDS = ("low", "high")
 DIGITS = 4  # of numbers in rows
 Frame = Any  # a pandas.DataFrame, whose stubs refuse much of what pandas does
 N_WORKERS, N_BLOCKS, BATCH = 8, 10, 16
@@ -92,6 +91,7 @@ RULES: dict[str, shared.Relative] = {
 # Where tuning begins, in units of gamma': the middle of each rule's first grid.
 CENTRES = dict(zip(RULES, (1.0, 8.0, 4.0, 8.0, 8.0, 2.0, 4.0), strict=True))
 OTHERS = tuple(RULES)[1:]
+LANES = 8 * len(RULES)  # of every call: one compilation
 OWN = "own"  # the step chosen on the law that is run on; `THEORY`: gamma'
 
 
@@ -105,7 +105,6 @@ class Settings(shared.Counts):
     plain: tuple[str, ...] = ("breast cancer", "digits", "lasso")  # SGD
     laws: tuple[str, ...] = LAWS  # each is tuned on and run on
     scenes: tuple[str, ...] = tuple(SCENES)  # run on with the step of another law
-    tuning_instances: int = 3  # for both sets
     trials: int = 7
     n_updates: int = 1200
     record_every: int = 5
@@ -220,8 +219,8 @@ def task_of(algorithm: str, law: str, n_updates: int, instance: Seeds, drawn: Dr
 def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: float) -> Frame:
     """Reads curves: one row per run.
 
-    `updates` to the target, infinity: never, or it was left for good; `times`, the same in time
-    units; `diverged`: it ended above its start, or not at a number; `left` of the gap at the end.
+    `updates` from which the target is kept, infinity: never; `times`, the same in time units;
+    `diverged`: it ended above its start, or not at a number; `left` of the gap at the end.
 
     Args:
         share: float[G, records], what is left of the gap to the optimum, as a share of the first.
@@ -234,12 +233,12 @@ def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: floa
         >>> runs_of(share, np.array([5, 10, 15]), np.array([1.0, 2.0, 3.0]), 0.9).updates.tolist()
         [10.0, inf]
     """
-    diverged, goals = ~(share[:, -1] <= 1.0), shared.goals_of([level])
+    goals = shared.goals_of([level])
     updates, times = (
-        np.where(diverged, np.inf, shared.crossings(axis, share, goals)[:, 0])
-        for axis in (update, time)
+        shared.crossings(axis, share, goals, stays=True)[:, 0] for axis in (update, time)
     )
-    columns = {"updates": updates, "times": times, "diverged": diverged, "left": share[:, -1]}
+    last = share[:, -1]
+    columns = {"updates": updates, "times": times, "diverged": ~(last <= 1.0), "left": last}
     return pd.DataFrame(columns)
 
 
@@ -267,7 +266,7 @@ def arms_of(settings: Settings, algorithm: str, data: str) -> dict[str, shared.A
 
 
 def run(arm: shared.Arm, place: int, chosen: Sequence[tuple[str, float]], level: float) -> Frame:
-    """Runs rules with their steps on an instance's workers, in one call.
+    """Runs rules with their steps on an instance's workers.
 
     Args:
         arm: Of the law of the delays.
@@ -277,12 +276,13 @@ def run(arm: shared.Arm, place: int, chosen: Sequence[tuple[str, float]], level:
     """
     longest = int(arm.tasks[place].ages.max())
     taken = [(rule, step / (longest + 0.5) if rule == SAFE else step) for rule, step in chosen]
-    return runs_of(*arm.gaps(place, taken, lanes=len(taken)), level)
+    return runs_of(*arm.gaps(place, taken, lanes=LANES), level)
 
 
-def tuned_on(settings: Settings, arm: shared.Arm) -> dict[str, search.Tuned]:
-    """The step of every rule on a law, with as many trials each."""
-    theory = [one.step_size for one in arm.tasks if one.instance.role == TUNING]
+def tuned_on(settings: Settings, role: str, arm: shared.Arm) -> dict[str, search.Tuned]:
+    """The step of every rule on a law for a set, with as many trials each."""
+    places = sets.places(sets.drawn(settings), TUNING_OF[role])
+    theory = [arm.tasks[place].step_size for place in places]
     unit = float(np.exp(np.mean(np.log(theory))))
 
     def scores(place: int, tried: Sequence[Any]) -> np.ndarray:
@@ -294,34 +294,33 @@ def tuned_on(settings: Settings, arm: shared.Arm) -> dict[str, search.Tuned]:
         rule: [unit * centre * m for m in settings.multiples] for rule, centre in CENTRES.items()
     }
     spaces = {rule: {"step": search.Knob(tuple(grid))} for rule, grid in grids.items()}
-    return shared.tuned(settings, SET_A, spaces, scores)
+    return shared.tuned(settings, role, spaces, scores)
 
 
 def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
-    """Tunes on every law, then runs all steps on all laws on the instances that are reported.
+    """For each set tunes on every law, then runs all steps on all laws on its instances.
 
     Returns:
-        Rows of runs: `law` that it met, `chosen`, the law of its step (or `OWN`, `THEORY`), what it
-        did, and how the rule was tuned on the law that it met.
+        Rows of runs: `law` that it met, `chosen`, the law of its step (or `OWN`, `THEORY`), `step`,
+        what it did, and how the rule was tuned on the law that it met.
     """
     arms, rows = arms_of(settings, algorithm, data), []
-    found = {law: tuned_on(settings, arm) for law, arm in arms.items()}
-    letters = {role: letter for letter, role in SETS.items()}
-    for place, instance in enumerate(sets.drawn(settings)):
-        for law, arm in arms.items() if instance.role in letters else ():
-            task, asked = arm.tasks[place], [*product((*settings.laws, OWN, THEORY), RULES)]
-            tuned = {**found, OWN: found[law]}
+    asked = [*product((*settings.laws, OWN, THEORY), RULES)]
+    for letter, role in SETS.items():
+        found = {law: tuned_on(settings, role, arm) for law, arm in arms.items()}
+        places = sets.places(sets.drawn(settings), role)
+        for (instance, place), (law, arm) in product(enumerate(places), arms.items()):
+            task, tuned = arm.tasks[place], {**found, OWN: found[law]}
             chosen = [
                 (rule, task.step_size if one == THEORY else tuned[one][rule].best.settings["step"])
                 for one, rule in asked
             ]
-            end, letter = float(task.trace.time[-1]), letters[instance.role]
-            head = {"algorithm": algorithm, "data": data, "law": law, "end": end}
+            head = {"algorithm": algorithm, "data": data, "set": letter, "instance": instance}
             did = run(arm, place, chosen, settings.level)
-            did[["chosen", "method"]] = asked
+            did[["chosen", "method"]], did["step"] = asked, [step for _, step in chosen]
             did["trials"] = [len(found[law][rule].trials) for _, rule in asked]
             did["at_edge"] = [bool(found[law][rule].edges) for _, rule in asked]
-            rows.append(did.assign(**head, set=letter, instance=instance.number))
+            rows.append(did.assign(**head, law=law, end=float(task.trace.time[-1])))
     return pd.concat(rows)
 
 
@@ -405,7 +404,8 @@ def row_of(runs: Frame, n_updates: int) -> dict[str, Any]:
 
 def summaries(settings: Settings, runs: Frame, shown: Frame) -> Iterator[dict[str, Any]]:
     """One row per scene, algorithm, data (or all), set and rule: shares and medians over pairs."""
-    tried = runs.drop_duplicates(["algorithm", "data", "law", "method"]).groupby("method")
+    tried = runs.drop_duplicates(["algorithm", "data", "law", "set", "method"])
+    tried = tried.groupby(["set", "method"])
     trials, edges = tried["trials"].sum(), tried["at_edge"].any()
     price = settings.tuning_instances * settings.n_updates
     names = ["scene", "algorithm", "data", "set", "method"]
@@ -413,33 +413,10 @@ def summaries(settings: Settings, runs: Frame, shown: Frame) -> Iterator[dict[st
     frames = [pooled.pop(CARRIED, shown[:0]), shown[shown["scene"] == CARRIED]]
     frames += [pooled[one] for one in (UNTUNED, *settings.scenes) if one in pooled]
     for key, own in (group for one in frames for group in one.groupby(names, sort=False)):
-        scene, *_, rule = key
-        count = int(trials[rule]) if scene == CARRIED else np.nan
-        cost = {"trials": count, "gradients": count * price, "at_edge": bool(edges[rule])}
+        scene, *_, letter, rule = key
+        count = int(trials[letter, rule]) if scene == CARRIED else np.nan
+        cost = {"trials": count, "gradients": count * price, "at_edge": bool(edges[letter, rule])}
         yield dict(zip(names, key, strict=True)) | row_of(own, settings.n_updates) | cost
-
-
-def verdicts_of(carried: Frame) -> dict[str, str]:
-    """For every rule and algorithm, and over all: does it carry over better than a constant?
-
-    A claim has a condition for every data set of the algorithm.
-    """
-    scores = carried.assign(log=np.log(carried["updates"]))
-    by = ["algorithm", "data", "method", "instance"]
-    wide = scores.groupby(by, sort=False)[["failed", "log"]].mean().unstack("method", sort=False)
-    verdicts = {}
-    for rule, (claim, column) in product(OTHERS, ((FEWER, "failed"), (FASTER, "log"))):
-        both = wide[column][[rule, CONSTANT]].dropna()
-        found: dict[str, list[Condition]] = {one: [] for one in carried["algorithm"].unique()}
-        for (algorithm, data), pairs in both.groupby(level=[0, 1], sort=False):
-            if len(pairs) > 1:
-                apart = statistics.paired(*pairs.to_numpy().T)
-                found[algorithm].append(Condition(data, apart))
-        found["all"] = [one for conditions in found.values() for one in conditions]
-        for algorithm, asked in found.items():
-            word = statistics.verdict(asked) if asked else UNKNOWN
-            verdicts[f"{algorithm}: {rule} {claim}"] = word
-    return verdicts
 
 
 def _untuned(rows: Frame, rule: str) -> str:
@@ -458,50 +435,63 @@ def _map(carried: Frame, laws: tuple[str, ...]) -> list[list[float]]:
 
 
 def result_of(settings: Settings, runs: Frame) -> Result:
-    """Aggregates as rows; verdicts, which follow from single runs, and maps as facts."""
+    """Aggregates, and means by instance, as rows; maps, and what cannot diverge, as facts."""
     shown = compared(settings, runs)
     rows = pd.DataFrame(numbers.rounded(list(summaries(settings, runs, shown)), DIGITS))
     carried = shown[shown["scene"] == CARRIED]
-    words = {
-        letter: verdicts_of(carried[carried["set"] == letter])
-        | {f"{rule}: {NEVER}": _untuned(rows[rows["set"] == letter], rule) for rule in RULES}
-        for letter in SETS
-    }
     maps = {
         algorithm: {rule: _map(own[own["method"] == rule], settings.laws) for rule in RULES}
         for algorithm, own in carried.groupby("algorithm", sort=False)
     }
-    facts = {name: getattr(settings, name) for name in ("instances", "n_updates", "level")}
+    facts: dict[str, Any] = {n: getattr(settings, n) for n in ("instances", "n_updates", "level")}
     facts |= {"laws": list(settings.laws), "maps": numbers.rounded(maps, DIGITS)}
-    facts["verdicts"] = {text: {one: words[one][text] for one in words} for text in words["A"]}
-    return Result(rows, "failed", facts, cut=())
+    spread = sets.spread(runs[runs["chosen"] == OWN], ("algorithm", "data", "law"))
+    facts |= {"spread": numbers.rounded(spread, DIGITS), "tuned apart": True}
+    facts["verdicts"] = {
+        f"{rule}: {NEVER}": {one: _untuned(rows[rows["set"] == one], rule) for one in SETS}
+        for rule in RULES
+    }
+    by = ["algorithm", "data", "set", "instance", "method"]
+    means = carried.assign(log=np.log(carried["updates"])).groupby(by, sort=False)
+    paired = means[["failed", "log"]].mean().reset_index()
+    paired = paired.assign(scene=PAIRED, at_edge=False)
+    return Result(pd.concat([rows, paired], ignore_index=True), "failed", facts, cut=())
 
 
-def claims(result: Result) -> tuple[Claim, ...]:
-    """What was said of single runs, which the rows do not hold; of the first rule by the rows."""
-    at = result.select(scene=CARRIED, data=lambda data: data != ALL)
-    cases = at[["algorithm", "data"]].drop_duplicates().itertuples(index=False, name=None)
-    rows = {f"{ALL}: {FIRST} {FEWER}": [partial(_fewer, *case) for case in cases]}
-    why = {f"{FIRST}: {NEVER}": CERTAIN}
-    return tuple(
-        Claim(text, rows.get(text, ()), PAPER, why.get(text, ""))
-        for text in result.facts["verdicts"]
-    )
+def claims(result: Result) -> list[Claim]:
+    """For every rule and algorithm, and over all: does it carry over better than a constant?
 
-
-def _fewer(algorithm: str, data: str, result: Result, letter: str, level: float) -> Condition:
-    """Of the intervals of two rules, not of their pairs, which rows lack: they must not overlap.
-
-    Two such intervals of 95 % that are equally wide and independent differ at 99.4 %, of whatever
-    level is asked; pairs that agree more differ at more.
+    A claim has a condition for every data set of the algorithm.
     """
-    del level
-    rules = (FIRST, CONSTANT)
-    ours, theirs = (one(result, algorithm, rule, set=letter, data=data) for rule in rules)
-    low, high = (ours[f"failed_{a}"] - theirs[f"failed_{b}"] for a, b in (ENDS, ENDS[::-1]))
-    mean = ours["failed"] - theirs["failed"]
-    size = Difference(mean, low, high, float(mean < 0), result.facts["instances"])
-    return Condition(f"{algorithm}, {data}", size)
+    found = [
+        Claim(f"{name}: {rule} {claim}", asked, PAPER)
+        for rule, (claim, column) in product(OTHERS, ((FEWER, "failed"), (FASTER, "log")))
+        for name in (ALL, *algorithms(result))
+        if (asked := _conditions(result, name, rule, column))
+    ]
+    why = {"Adaptive 1": CERTAIN}
+    sure = [Claim(f"{rule}: {NEVER}", (), PAPER, why.get(rule, "")) for rule in RULES]
+    return found + sure
+
+
+def _conditions(result: Result, name: str, rule: str, column: str) -> list[Any]:
+    """That a rule is lower than the constant in the mean over pairs, paired by instance.
+
+    Instances in which one of them never reached a target with its own step say nothing.
+    """
+    rows = result.select(scene=PAIRED, method=[rule, CONSTANT])
+    rows = rows[(rows["algorithm"] == name) | (name == ALL)]
+    by = ["algorithm", "data", "set"]
+    wide = rows.pivot(index=[*by, "instance"], columns="method", values=column).dropna()
+    pairs = {key: own for key, own in wide.groupby(by, sort=False) if len(own) > 1}
+
+    def condition(case: tuple[str, str], _: Result, letter: str, level: float) -> Condition:
+        own = pairs[*case, letter][[rule, CONSTANT]].to_numpy().T
+        apart = statistics.paired(*own, level=level, draws=statistics.draws_at(level))
+        return Condition(", ".join(case), apart)
+
+    cases = dict.fromkeys(key[:2] for key in pairs)
+    return [partial(condition, case) for case in cases if all((*case, s) in pairs for s in SETS)]
 
 
 def answer(result: Result) -> str:
@@ -603,10 +593,11 @@ def short_scenes(result: Result) -> results.Table:
 
 def verdict_table(result: Result) -> results.Table:
     """The verdicts by rule on both sets of instances."""
-    words, names = result.facts["verdicts"], ["all", *algorithms(result)]
+    words, names = result.verdicts(claims(result)), [ALL, *algorithms(result)]
 
     def cell(name: str, rule: str, claim: str) -> str:
-        return " / ".join(dict.fromkeys(words[f"{name}: {rule} {claim}"].values()))
+        found = words.get(f"{name}: {rule} {claim}", {"": UNKNOWN})
+        return " / ".join(dict.fromkeys(found.values()))
 
     return part.table(
         ("claim", "rule", *names),
@@ -620,7 +611,12 @@ def verdict_table(result: Result) -> results.Table:
     )
 
 
-TABLES = {"verdicts": verdict_table, "carried": carried_table, "short scenes": short_scenes}
+TABLES = {
+    "verdicts": verdict_table,
+    "carried": carried_table,
+    "short scenes": short_scenes,
+    "spread": lambda result: sets.spread_table(result.facts["spread"]),
+}
 
 
 def heat_map(algorithm: str, result: Result) -> Illustration:

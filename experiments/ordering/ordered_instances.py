@@ -4,10 +4,10 @@ Logistic regression as in `ordered_convex`: Gaussian rows with 1, 8 and 64 worke
 applications (HMDA) as in the public scripts of CD-GraB: four workers, units of 16 rows, momentum
 0.9, 50 epochs. An instance draws the rows (HMDA: which rows, and which unit of whom each is in) and
 the first orders. The step of each order is searched with as many trials, on instances that are not
-reported. Shown is f - f* after the last epoch, f* by Newton's method in float64; for mortgages also
-after as many epochs as fit into the time of those of D-RR: time of this CPU, flops and bytes as
-compiled, and numbers that travel. What follows from these, ratios and verdicts, are facts beside
-the rows, which have last gaps alone.
+reported, others for each set. Shown is f - f* after the last epoch, f* by Newton's method in
+float64; for mortgages also after as many epochs as fit into the time of those of D-RR: time of this
+CPU, flops and bytes as compiled, and numbers that travel. What follows from these, ratios and
+verdicts, are facts beside the rows, which have last gaps alone.
 
 Source: Cooper et al. 2023, CD-GraB (arXiv 2302.00845).
 """
@@ -28,14 +28,15 @@ from asyncjax import results
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Condition, paired, verdict
 from asyncjax.study import search
-from asyncjax.study.protocol import TUNING, Seeds, seeds_of
+from asyncjax.study.protocol import TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common import numbers
+from experiments.common import numbers, sets
 from experiments.common.kept_rows import once
+from experiments.common.sets import SETS
 from experiments.ordering import epoch_costs, herding, ordered_convex as convex
 from experiments.ordering.epoch_costs import BYTES, CPU, FLOPS, SENT
-from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, EXACT, SETS
+from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, EXACT
 
 NAME = "ordered_instances"
 TITLE = "Do coordinated orders end lower on convex problems? Two sets of instances"
@@ -60,7 +61,7 @@ class Settings:
     seed: int = 0
     cells: tuple[str, ...] = ("1 worker", "8 workers", "64 workers", MORTGAGES)
     instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 5
+    tuning_instances: int = 5  # of each, too
     trials: int = 4  # steps that an order tries in a round
     rounds: tuple[int, int] = (3, 6)
     epochs: int = 60  # on Gaussian rows
@@ -159,40 +160,45 @@ def study_of(settings: Settings) -> Result:
 def measured(settings: Settings, cell: str) -> pd.DataFrame:
     """Tunes and runs all orders of a cell: a row an order and instance, with gaps by epoch."""
     sizes, grid = CELLS[cell]
-    count, epochs = settings.tuning_instances, EPOCHS if cell == MORTGAGES else settings.epochs
-    roles = {TUNING: count, **dict.fromkeys(SETS.values(), settings.instances)}
-    every = [x for role, n in roles.items() for x in seeds_of(settings.seed, role, n)]
+    epochs = EPOCHS if cell == MORTGAGES else settings.epochs
+    every = sets.drawn(settings)
     rows = [drawn(cell, seeds) for seeds in every]
     methods = methods_of(cell, rows[0].features.shape[1])
     gaps = runner(sizes, epochs, methods, every, rows)
 
-    def evaluate(name: str, tried: Sequence[search.Settings], _: int) -> list[float]:
-        last = gaps(name, [(at, one["step"]) for one in tried for at in range(count)])[:, -1]
-        return np.log(last).reshape(-1, count).mean(axis=1).tolist()
+    def tuned(role: str) -> dict[str, search.Tuned]:
+        places = sets.places(every, TUNING_OF[role])
 
-    tuned = search.tune(
-        {name: {"step": search.log_range(*grid, 4)} for name in methods},
-        evaluate,
-        trials=settings.trials,
-        gradients=count * epochs * sizes.n_workers * sizes.n_units,
-        seed=settings.seed,
-        rounds=settings.rounds,
-    )
-    steps = {name: known.best.settings["step"] for name, known in tuned.items()}
-    frames, price = [], {}
+        def evaluate(name: str, tried: Sequence[search.Settings], _: int) -> list[float]:
+            last = gaps(name, [(at, one["step"]) for one in tried for at in places])[:, -1]
+            return np.log(last).reshape(-1, len(places)).mean(axis=1).tolist()
+
+        return search.tune(
+            {name: {"step": search.log_range(*grid, 4)} for name in methods},
+            evaluate,
+            trials=settings.trials,
+            gradients=len(places) * epochs * sizes.n_workers * sizes.n_units,
+            seed=settings.seed,
+            rounds=settings.rounds,
+        )
+
+    found = {letter: tuned(role) for letter, role in SETS.items()}
+    price = {}
     if cell == MORTGAGES:
+        steps = {name: known.best.settings["step"] for name, known in found["A"].items()}
         alone = {x: convex.alone(method, sizes, epochs, rows[0]) for x, method in methods.items()}
         runs = {x: partial(run, steps[x], jax.random.key(0)) for x, run in alone.items()}
         price = epoch_costs.prices(runs, settings.repeats)
-    for name, known in tuned.items():
-        curves = gaps(name, [(at, steps[name]) for at in range(count, len(every))])
-        facts: dict[str, Any] = {"scene": cell, "set": np.repeat([*SETS], settings.instances)}
-        facts |= {"instance": [*range(settings.instances)] * len(SETS), "method": name}
-        facts |= {"gap": curves[:, -1], "step": steps[name], "trials": len(known.trials)}
-        facts |= {"at_edge": bool(known.edges)}
-        facts |= {"tuning_gradients": len(known.trials) * known.gradients}
+    frames, columns = [], [after(epoch) for epoch in range(1, epochs + 1)]
+    for name, (letter, role) in product(methods, SETS.items()):
+        known = found[letter][name]
+        step, trials = known.best.settings["step"], len(known.trials)
+        curves = gaps(name, [(at, step) for at in sets.places(every, role)])
+        facts: dict[str, Any] = {"scene": cell, "set": letter}
+        facts |= {"instance": [*range(settings.instances)], "method": name}
+        facts |= {"gap": curves[:, -1], "step": step, "trials": trials}
+        facts |= {"at_edge": bool(known.edges), "tuning_gradients": trials * known.gradients}
         facts |= dict(zip(("price", "price_low", "price_high"), price.get(name, ()), strict=False))
-        columns = [after(epoch) for epoch in range(1, epochs + 1)]
         frames.append(pd.DataFrame(curves, columns=columns).assign(**facts))
     return pd.concat(frames, ignore_index=True)
 
@@ -207,6 +213,7 @@ def as_result(settings: Settings, rows: Any) -> Result:
     curves = [name for name in rows if name.startswith("after ")]
     names = ("instances", "tuning_instances", "epochs")
     facts: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    facts["tuned apart"] = True
     if MORTGAGES in {*rows["scene"]} and curves:
         facts |= at_equal_cost(settings, rows[rows["scene"] == MORTGAGES])
     gap = numbers.rounded(rows["gap"].tolist(), DIGITS)
@@ -267,17 +274,19 @@ def lower(result: Result, scene: str, letter: str) -> dict[str, Any]:
 def gap_table(result: Result) -> results.Table:
     """Final gaps of all orders, and how many times lower than D-RR's they are."""
     rows = []
-    for (scene, name), cell in result.select(set="A").groupby(["scene", "method"], sort=False):
+    for (scene, name), both in result.rows.groupby(["scene", "method"], sort=False):
+        cell = both[both["set"] == "A"]
         by_set = [lower(result, scene, letter) for letter in result.sets]
         texts = ["1" if name == BASELINE else times(ratios[name]) for ratios in by_set]
-        step, gap = f"{cell['step'].iloc[0]:.3g}", float(np.exp(np.log(cell["gap"]).mean()))
-        problem = scene if name == BASELINE else ""
-        rows.append([problem, name, step, cell["trials"].iloc[0], gap, *texts])
+        step = " / ".join(f"{one:.3g}" for one in both.groupby("set")["step"].first())
+        trials = " / ".join(dict.fromkeys(map(str, both.groupby("set")["trials"].first())))
+        gap, problem = float(np.exp(np.log(cell["gap"]).mean())), scene if name == BASELINE else ""
+        rows.append([problem, name, step, trials, gap, *texts])
         for unit in COSTS if name == COORDINATED else ():
             if unit in by_set[0]:
                 texts = [times(ratios[unit]) for ratios in by_set]
                 rows.append(["", f"{name}, equal {unit}", step, None, None, *texts])
-    heads = ("problem", "order", "step", "trials", "f - f*, A", "D-RR / this, set A", "set B")
+    heads = ("problem", "order", "step, A / B", "trials", "f - f*, A", "D-RR / this, A", "B")
     return herding.aligned(
         heads,
         rows,

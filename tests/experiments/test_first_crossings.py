@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import part
-from experiments.delay_adaptive import network_steps
+from experiments.diloco import language
 
 ROOT = Path(__file__).resolve().parents[2]
 SAID = (
@@ -29,13 +29,13 @@ def in_one_line(path: str) -> str:
 
 @pytest.mark.slow
 def test_a_program_prints_it_and_its_page_has_it(tmp_path, monkeypatch, capsys):
-    committed = part.committed("network_steps")
-    monkeypatch.setattr(network_steps, "study_of", lambda settings: committed)
+    committed = part.committed("diloco")
+    monkeypatch.setattr(language, "study_of", lambda settings: committed)
     monkeypatch.setattr(sys, "argv", ["python", "--output", str(tmp_path)])
-    part.main("network_steps")
+    part.main("diloco")
     assert SAID in capsys.readouterr().out
-    assert SAID in (tmp_path / "network_steps.html").read_text(encoding="utf-8")
-    assert SAID in in_one_line("docs/experiments/network_steps.md")
+    assert SAID in (tmp_path / "diloco.html").read_text(encoding="utf-8")
+    assert SAID in in_one_line("docs/experiments/diloco.md")
 
 
 @pytest.mark.parametrize("name", ROWS)

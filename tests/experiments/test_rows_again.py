@@ -236,7 +236,7 @@ def of_network_steps(row: Any) -> dict[str, float]:
     task = network_steps.task_of(settings, row["law"], ONE)
     chosen = network_steps.with_step(rule, row["step"])
     curves = network_steps.losses(settings, row["base"], task, [(rule, chosen)])
-    best = part.committed("network_steps").facts["without delay"][row["base"]]["loss"]
+    best = part.committed("network_steps").facts["without delay"][row["base"]]["A"]["loss"]
     found = network_steps.updates_to(settings, curves, task.start, best)[0]
     return {"updates": found[settings.levels.index(row["to"])]}
 

@@ -110,7 +110,7 @@ def test_a_small_run(settings, monkeypatch):
     assert len(wide) == 2 * 2 * 2 * 3 * 2
     assert (wide[0.5] <= wide[0.8]).all()
     assert network_steps.shares(result)["A"][TUNED]["constant"]["SGD"] > 0
-    assert result.facts["without delay"]["SGD"]["loss"] < 1.5
+    assert result.facts["without delay"]["SGD"]["A"]["loss"] < 1.5
     monkeypatch.setattr(kept_rows.Cells, "put", None)
     pd.testing.assert_frame_equal(network_steps.study_of(settings).rows, rows)
 

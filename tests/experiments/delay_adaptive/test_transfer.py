@@ -10,7 +10,6 @@ import pytest
 from asyncjax import simulation, steps
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import SET_A, SET_B, TUNING_OF, Seeds
-from asyncjax.study.result import Claim
 from experiments import part
 from experiments.common import kept_rows
 from experiments.delay_adaptive import transfer
@@ -33,9 +32,14 @@ def made(*, fragile, slow):
     is_fragile, law, other = runs["method"] == fragile, runs["law"], runs["chosen"]
     updates[is_fragile & (law == "even") & (other == "straggler")] = np.inf
     updates[is_fragile & (law == "straggler") & (other == "even")] *= 2.1
-    more = {"trials": 7, "at_edge": False, "end": SMALL.n_updates / 8}
+    more = {"trials": 7, "at_edge": False, "step": 1.0, "end": SMALL.n_updates / 8}
     runs = runs.assign(algorithm="PIAG", data="made", updates=updates, times=updates / 8, **more)
     return runs.assign(diverged=np.isinf(updates))
+
+
+def said(result, text):
+    """The verdict of a claim by its text."""
+    return result.verdicts(transfer.claims(result))[text]
 
 
 def carried(runs, rule):
@@ -54,31 +58,34 @@ def carried(runs, rule):
 )
 def test_a_verdict_flips_with_who_fails_or_is_slow(fragile, slow, claim, word):
     result = result_of(SMALL, made(fragile=fragile, slow=slow))
-    assert result.verdict(Claim(f"PIAG: Adaptive 1 {claim}")) == {"A": word, "B": word}
+    for name in ("PIAG", transfer.ALL):
+        assert said(result, f"{name}: Adaptive 1 {claim}") == {"A": word, "B": word}
 
 
-@pytest.mark.parametrize(("fragile", "word"), [(CONSTANT, HOLDS), ("Adaptive 1", FAILS)])
-def test_by_the_intervals_of_rows_as_by_pairs_of_runs(fragile, word):
-    result = result_of(SMALL, made(fragile=fragile, slow="hinge"))
-    text = f"all: Adaptive 1 {FEWER}"
-    [claim] = [one for one in transfer.claims(result) if one.text == text]
-    assert len(claim.conditions) == 1
-    assert result.verdict(claim) == result.facts["verdicts"][text] == {"A": word, "B": word}
-    level = result.rows.assign(failed_low=0.2, failed_high=0.5, failed=0.3)
-    assert replace(result, rows=level).verdict(claim) == {"A": OPEN, "B": OPEN}
+def test_a_condition_is_the_paired_difference_of_rows_and_needs_both_sets():
+    result = result_of(SMALL, made(fragile="Adaptive 1", slow="hinge"))
+    [claim] = [one for one in transfer.claims(result) if one.text == f"all: Adaptive 1 {FEWER}"]
+    [condition] = result.conditions(claim, "A")
+    assert (condition.text, condition.difference.mean) == ("PIAG, made", 1.0)
+    rows = result.rows
+    unknown = (rows["scene"] == transfer.PAIRED) & (rows["method"] == "Adaptive 1")
+    unknown &= rows["set"] == "B"
+    without = replace(result, rows=rows.assign(failed=rows["failed"].mask(unknown)))
+    assert f"all: Adaptive 1 {FEWER}" not in without.verdicts(transfer.claims(without))
+    assert f"all: Adaptive 1 {FASTER}" in without.verdicts(transfer.claims(without))
 
 
 def test_the_verdict_at_the_theory_step_flips_with_who_diverges():
     whole = made(fragile="hinge", slow="hinge")
     one = whole.eval("chosen == @transfer.THEORY and method == 'Adaptive 1' and law == 'even'")
     other = whole.assign(diverged=whole["diverged"] | (one & (whole["instance"] == 0)))
-    claim = Claim(f"Adaptive 1: {transfer.NEVER}")
 
-    def said(*runs):
-        return result_of(SMALL, pd.concat(runs, ignore_index=True)).verdict(claim)["A"]
+    def word(*runs):
+        result = result_of(SMALL, pd.concat(runs, ignore_index=True))
+        return said(result, f"Adaptive 1: {transfer.NEVER}")["A"]
 
-    assert (said(whole), said(other)) == (HOLDS, FAILS)
-    assert said(whole, other.assign(algorithm="SGD")) == IN_PART
+    assert (word(whole), word(other)) == (HOLDS, FAILS)
+    assert word(whole, other.assign(algorithm="SGD")) == IN_PART
 
 
 def test_shares_and_ratios_are_what_they_say():
@@ -142,7 +149,7 @@ def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
     alone = simulation.replay(task.problem, task.trace, rule, key=key, record_every=SMALL.n_updates)
     left = (float(alone.records.loss[-1]) - task.optimum) / (task.start - task.optimum)
     assert runs["left"][list(RULES).index("Adaptive 1")] == pytest.approx(left, rel=5e-3)
-    found = transfer.tuned_on(SMALL, arms["even"])
+    found = transfer.tuned_on(SMALL, SET_A, arms["even"])
     assert len({len(own.trials) for own in found.values()}) == 1
     roles = [one.instance.role for one in arm.tasks]
     expected = [SET_A] * SMALL.instances + [SET_B] * SMALL.instances
@@ -151,8 +158,9 @@ def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    few = {"plain": ("digits",), "scenes": (), "instances": 2, "n_updates": 400, "level": 0.8}
-    return replace(SMALL, output=tmp_path_factory.mktemp("transfer"), rounds=(1, 1), **few)
+    few = {"aggregated": ("digits",), "plain": ("digits",), "scenes": (), "n_updates": 400}
+    few |= {"laws": ("even", "heavy tail"), "instances": 5, "tuning_instances": 3, "level": 0.8}
+    return replace(SMALL, output=tmp_path_factory.mktemp("transfer"), rounds=(2, 2), **few)
 
 
 @pytest.fixture(scope="module")
@@ -162,23 +170,26 @@ def result(settings):
 
 @pytest.mark.slow
 def test_adaptive_1_is_robust_when_carried_slow_with_piag_and_safe_when_untuned(result):
-    """The directions of the page, in both sets."""
+    """The directions of the page, in both sets.
+
+    With SGD the noise of the batches and not the delay bounds a step with which a run stays at the
+    target, so there is nothing to be robust against.
+    """
     for letter in "AB":
-        carried, tuned, untuned = (
+        carried, untuned = (
             {
-                rule: transfer.one(result, algorithm, rule, scene, letter)
+                rule: transfer.one(result, "PIAG", rule, scene, letter)
                 for rule in (CONSTANT, "Adaptive 1")
             }
-            for algorithm, scene in (
-                ("SGD", transfer.CARRIED),
-                ("PIAG", transfer.CARRIED),
-                ("PIAG", transfer.UNTUNED),
-            )
+            for scene in (transfer.CARRIED, transfer.UNTUNED)
         )
+        assert carried[CONSTANT]["failed"] > 0.3 > 0.1 > carried["Adaptive 1"]["failed"]
         assert carried[CONSTANT]["worst"] > 1.2 * carried["Adaptive 1"]["worst"]
-        assert tuned["Adaptive 1"]["to_tuned_constant"] > 1.5
-        assert (untuned[CONSTANT]["diverged"], untuned["Adaptive 1"]["diverged"]) == (1, 0)
+        assert carried["Adaptive 1"]["to_tuned_constant"] > 1.5
+        assert untuned[CONSTANT]["diverged"] > 0.3
+        assert untuned["Adaptive 1"]["diverged"] == 0
     found = result.verdicts(transfer.claims(result))
+    assert found[f"PIAG: Adaptive 1 {FEWER}"] == {"A": HOLDS, "B": HOLDS}
     assert found[f"PIAG: Adaptive 1 {FASTER}"] == {"A": FAILS, "B": FAILS}
     assert found[f"Adaptive 1: {transfer.NEVER}"] == {"A": HOLDS, "B": HOLDS}
 
@@ -187,7 +198,7 @@ def test_adaptive_1_is_robust_when_carried_slow_with_piag_and_safe_when_untuned(
 def test_a_small_run_goes_on_after_a_kill(settings, result, monkeypatch):
     assert len(part.tables(transfer, result)["carried"].rows) == 2 * len(RULES)
     trials = result.select(scene=transfer.CARRIED)["trials"]
-    assert {*trials} == {settings.trials * len(settings.laws) * 2}  # of both algorithms
+    assert {*trials} == {settings.trials * 2 * len(settings.laws) * 2}  # of both algorithms
     assert "SGD" in transfer.answer(result)
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is known is read from file
     pd.testing.assert_frame_equal(transfer.study_of(settings).rows, result.rows)
