@@ -18,7 +18,7 @@ ROWS = (
     *("diloco", "joint_scenes", "joint_map", "joint_placed"),
     *("matrix", "matrix_full", "matrix_memory"),
     *("ordered_convex", "ordered_networks"),
-    *("story", "story_workloads"),
+    "story",
     *("straggler_constants", "straggler_times", "straggler_training"),
 )
 
