@@ -182,8 +182,7 @@ def ranges(found: pages.Verdict, *, logs: bool = True) -> list[Range]:
 @cache
 def markdown(name: str) -> dict[str, str]:
     """The tables of a part's committed rows, without their captions."""
-    found = part.tables(part.module(name), part.committed(name))
-    return {key: _rows(table) for key, table in found.items()}
+    return {key: _rows(table) for key, table in part.committed_tables(name).items()}
 
 
 def _rows(table: results.Table) -> str:

@@ -170,6 +170,12 @@ def tables(part: Any, result: Result) -> dict[str, results.Table]:
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 
+@cache
+def committed_tables(name: str) -> dict[str, results.Table]:
+    """The tables of a part's committed rows; made once."""
+    return tables(module(name), committed(name))
+
+
 def answer(part: Any, result: Result) -> str:
     """What the part found, in words."""
     if hasattr(part, "answer"):

@@ -166,6 +166,7 @@ class Result:
     source: Mapping[str, Any] = field(default_factory=dict)
     _codes: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
     _masks: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # asked before
 
     def __post_init__(self) -> None:
         self._check("set", self.compared)
@@ -216,9 +217,7 @@ class Result:
     def _mask(self, where: Where) -> np.ndarray:
         """The rows that fit; a function is asked once for each value of its column."""
         mask = np.ones(len(self.rows), bool)
-        for name, wanted in where.items():
-            is_one = isinstance(wanted, str) or not isinstance(wanted, Sequence | set | np.ndarray)
-            key = (name, wanted) if is_one else (name, *wanted)
+        for key, (name, wanted) in zip(_key(where), where.items(), strict=True):
             if key not in self._masks:
                 codes, values = self._coded(name)
                 fits = wanted(values.to_series()) if callable(wanted) else values.isin(key[1:])
@@ -287,10 +286,13 @@ class Result:
         self, method: str, letter: str, column: str | None, where: Where
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Means over cells of the logarithms, float[instances], and the codes of both."""
-        values, cells, instances = self._values(method, letter, column or self.compared, where)
-        if not (values > 0).all():
-            raise ValueError(f"{column or self.compared} must be positive to have a ratio")
-        return np.log(values).mean(axis=0), cells, instances
+        key = (method, letter, column, _key(where))
+        if key not in self._known:
+            values, cells, instances = self._values(method, letter, column or self.compared, where)
+            if not (values > 0).all():
+                raise ValueError(f"{column or self.compared} must be positive to have a ratio")
+            self._known[key] = np.log(values).mean(axis=0), cells, instances
+        return self._known[key]
 
     def difference(
         self,
@@ -317,13 +319,18 @@ class Result:
         Raises:
             ValueError: No row fits, or the two have not met the same scenes and instances.
         """
-        where = where or {}
+        where, beside = where or {}, beside or {}
+        key = (first, second, set, column, level, _key(where), _key(beside))
+        if key in self._known:
+            return self._known[key]
         ours, *met = self._logarithms(first, set, column, where)
-        theirs, *others = self._logarithms(second, set, column, {**where, **(beside or {})})
+        theirs, *others = self._logarithms(second, set, column, {**where, **beside})
         same = [np.array_equal(one, other) for one, other in zip(met, others, strict=True)]
         if not (same[1] and (same[0] or beside)):
             raise ValueError(f"{first!r} and {second!r} must have met the same scenes in set {set}")
-        return statistics.paired(ours, theirs, self.seed, level, statistics.draws_at(level))
+        draws = statistics.draws_at(level)
+        self._known[key] = statistics.paired(ours, theirs, self.seed, level, draws)
+        return self._known[key]
 
     def ratio(
         self,
@@ -360,8 +367,12 @@ class Result:
         return checks.extra("pandas", "study").DataFrame(found)
 
     def _cells(self, where: Where) -> list[dict[str, Any]]:
-        rows = self.rows[self._mask(where) & ~self._mask({"set": TRIALS})]
-        return rows[self.cell].drop_duplicates().to_dict("records")
+        codes, values = self._coded(*self.cell)
+        at = np.flatnonzero(self._mask(where) & ~self._mask({"set": TRIALS}))
+        first = np.sort(np.unique(codes[at], return_index=True)[1])  # in the order of the rows
+        names = (values[code] for code in codes[at[first]])
+        alone = len(self.cell) == 1
+        return [dict(zip(self.cell, (one,) if alone else one, strict=True)) for one in names]
 
     def conditions(self, claim: Claim | str, set: str) -> tuple[Condition, ...]:
         """What a set says of each condition of a claim, or of a sentence "X faster than Y".
@@ -657,6 +668,16 @@ class Result:
             return cls(rows, compared, facts, seed, tuple(cut), source)
         except (gzip.BadGzipFile, EOFError, KeyError, ValueError) as error:
             raise ValueError(f"path must be rows that Result.save wrote, got {path}") from error
+
+
+def _key(where: Where) -> tuple[Any, ...]:
+    """What a choice of rows is known by."""
+    return tuple(
+        (name, wanted)
+        if isinstance(wanted, str) or not isinstance(wanted, Sequence | set | np.ndarray)
+        else (name, *wanted)
+        for name, wanted in where.items()
+    )
 
 
 def _digits(value: float) -> str:

@@ -68,7 +68,7 @@ def test_figures_are_drawn_and_were(name, tmp_path):
 @pytest.mark.parametrize("name", part.PARTS)
 def test_tables_can_be_kept(name):
     """A finished part is a file: a lambda in a table would end a collection after all the work."""
-    assert pickle.dumps(part.tables(part.module(name), part.committed(name)))
+    assert pickle.dumps(part.committed_tables(name))
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def of_part(name: str) -> Said:
     module, result = part.module(name), part.committed(name)
     for claim in part.claims(module, result):
         yield from of_claim(result, claim)
-    for key, table in part.tables(module, result).items():
+    for key, table in part.committed_tables(name).items():
         yield from of_table(key, table)
     for key, make in getattr(module, "FACTS", {}).items():
         yield of_fact(key, make(result))
