@@ -12,9 +12,6 @@ from tests.accelerators.programs import CASES
 
 EVERY = [(kind, model, name) for kind in DEVICES for model in CASES for name in CASES[model]]
 STATED = [each for each in EVERY if each[2].startswith(("waves", "events", "sweep"))]
-# Of the activations of 48 lanes, padded to 128 columns, more lie there at once than one has: up to
-# twice what is stated.
-MISSED = [("tpu", "one block", "sweep of 16")]
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +52,11 @@ def test_it_compiles_without_copies_wide_numbers_or_the_host(found, which):
 def test_its_memory_is_what_is_stated(found, which):
     """What one gradient and judging the model need comes on top, for each of the runs."""
     row, plain = found(*which), found(*which[:2], "synchronous")["temporary"]
-    most = 2.0 if which in MISSED else 1.3
-    assert row["temporary"] <= most * (row["stated"] + row["runs"] * plain)
+    assert row["temporary"] <= 1.3 * (row["stated"] + row["runs"] * plain)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(DEVICES))
-@pytest.mark.parametrize("model", ["MLP", "one block"])
-def test_a_late_gradient_moves_few_times_the_bytes_of_a_new_one(found, kind, model):
-    plain = found(kind, model, "synchronous")["bytes"]
-    assert found(kind, model, "events")["bytes"] < 2 * plain
+def test_a_late_gradient_moves_few_times_the_bytes_of_a_new_one(found, kind):
+    plain = found(kind, "MLP", "synchronous")["bytes"]
+    assert found(kind, "MLP", "events")["bytes"] < 2 * plain

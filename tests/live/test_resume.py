@@ -29,7 +29,7 @@ from tests.live.shared import (
 )
 from tests.live.test_training import RULES
 
-LIVES = int(os.environ.get("LIVES", "4"))  # of the run that is killed and killed again
+LIVES = int(os.environ.get("LIVES", "3"))  # of the run that is killed and killed again
 
 
 SAME = ("pure", "random", "wait for 2", "grace 0.5", "adaptive deadline", "rennala 3, cancel")

@@ -15,7 +15,7 @@ from tests.study.__main__ import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 ROOT = Path(__file__).parents[2]
-KILLS = 5
+KILLS = 3
 
 
 def begun(folder, rows, *engine):

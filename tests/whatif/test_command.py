@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from asyncjax import storage
 from asyncjax.__main__ import main as door
+from asyncjax.whatif import answering, toys
 from asyncjax.whatif.command import main
 
 pytestmark = pytest.mark.slow
@@ -110,8 +112,9 @@ def test_the_page_goes_where_it_is_wanted_and_says_how_it_was_called(folder, cap
     assert "1.94 times" in capsys.readouterr().out
 
 
-@pytest.mark.optimised
-def test_it_trains_unless_told_not_to(folder, capsys):
+def test_it_trains_unless_told_not_to(folder, capsys, monkeypatch):
+    few = {"step_sizes": toys.STEP_SIZES[::4], "seeds": 2}  # than by default
+    monkeypatch.setattr(answering, "toy_training", partial(toys.toy_training, **few))
     (folder / "durations.csv").write_text(wide())
     assert main(["durations.csv", "--json", "numbers.json"]) == 0
     out = capsys.readouterr().out

@@ -19,28 +19,33 @@ RULES = {
 }
 
 
-def real(n_updates, **rule):
+@pytest.fixture
+def workers():
+    with live.processes(4) as own:
+        yield own
+
+
+def real(workers, n_updates, **rule):
     """A run of a few seconds, and the gradients that it brought a second."""
-    with live.processes(4) as workers:
-        run = live.train(
-            sleeping,
-            workers,
-            optax.sgd(0.1),
-            n_updates=n_updates,
-            record_every=n_updates,
-            rule=traces.Rule(**rule),
-        )
+    run = live.train(
+        sleeping,
+        workers,
+        optax.sgd(0.1),
+        n_updates=n_updates,
+        record_every=n_updates,
+        rule=traces.Rule(**rule),
+    )
     return run, run.trace.used.sum() / run.trace.end
 
 
-def test_a_run_that_is_recorded_foretells_the_gain_of_other_rules(tmp_path):
+def test_a_run_that_is_recorded_foretells_the_gain_of_other_rules(workers, tmp_path):
     """Within a tenth.
 
     A gradient's way through the server takes about a millisecond, of jobs of 40 to 120, and a busy
     machine adds to it; the experiment `reality` found 16 of 17 such cases within 4.1 % and one at
     7.6 % on a quiet one. A wrong rule would be off by more: the gains lie between 1 and 2.
     """
-    run, pace = real(250)
+    run, pace = real(workers, 250)
     live.to_csv(run, tmp_path / "run.csv")
     log = traces.read_log(tmp_path / "run.csv")
     assert log.n_workers == len(SLEEPS)
@@ -50,7 +55,7 @@ def test_a_run_that_is_recorded_foretells_the_gain_of_other_rules(tmp_path):
     for name, rule in RULES.items():
         figures = found.of(name).figures
         if rule:  # as long as the span: who may run ahead does so once
-            paces[name] = real(round(figures.updates_per_time * found.span), **rule)[1]
+            paces[name] = real(workers, round(figures.updates_per_time * found.span), **rule)[1]
         assert figures.gradients_per_time == pytest.approx(paces[name], rel=0.1), name
     gain = pace / paces["synchronous"]
     assert found.of("pure asynchronous").gain.value == pytest.approx(gain, rel=0.1)
