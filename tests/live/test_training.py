@@ -99,7 +99,7 @@ def test_a_virtual_run_is_the_simulated_one(name):
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.usefixtures("unjudged")
 def test_a_virtual_run_is_the_simulated_one_in_all_settings(name):
-    made = [compare(RULES[name], seed, own) for own, seed in product(SETTINGS, range(3))]
+    made = [compare(RULES[name], at % 3, own) for at, own in enumerate(SETTINGS)]
     assert sum(made) >= len(made) // 4
 
 

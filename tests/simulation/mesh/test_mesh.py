@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import product
 
 import pytest
 
@@ -63,9 +64,11 @@ WAYS = ["lanes", "whole models", "split models"]
 
 
 class TestReplay:
-    @pytest.mark.parametrize("way", WAYS)
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize(("bits", "tolerance"), [(32, 1e-6), (64, 1e-12)])
+    @pytest.mark.parametrize(
+        ("kind", "way", "bits", "tolerance"),
+        [(*each, 64, 1e-12) for each in product(KINDS, WAYS)]
+        + [("buffered", way, 32, 1e-6) for way in WAYS],
+    )
     def test_it_is_the_replay_of_one_device(self, fact_of, kind, way, bits, tolerance):
         assert fact_of("replays", f"{kind}, {way}, {bits} bits") <= tolerance
 
