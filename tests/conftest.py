@@ -14,11 +14,14 @@ import pytest
 _QUICKLY = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "0") not in ("0", "", "false", "False")
 _MOST_MAPPINGS = 24_000  # Linux allows a process 65,530; the compiler crashes at the next
 _MOST_MEMORY = 1_000  # MiB that a process may hold when a file of tests is done
+_MORE_MEMORY = 250  # MiB beyond what it held after the last time, where that was more
 _SLOW_CASES = Path(__file__).parent / "slow_cases.txt"
 
 
 class Compilation:
     """How programs are compiled for a test, and how many a process keeps."""
+
+    memory_left = 0  # MiB that the process held when programs were dropped: rows, modules
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Compiles what runs long well."""
@@ -33,12 +36,14 @@ class Compilation:
         maps = Path("/proc/self/maps")
         if nextitem is None or nextitem.path == item.path or not maps.exists():
             return
-        if _memory() > _MOST_MEMORY or maps.read_bytes().count(b"\n") > _MOST_MAPPINGS:
+        most = max(_MOST_MEMORY, self.memory_left + _MORE_MEMORY)
+        if _memory() > most or maps.read_bytes().count(b"\n") > _MOST_MAPPINGS:
             jax.clear_caches()
             gc.collect()
             trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
             if trim is not None:  # else the freed memory stays with the process
                 trim(0)
+            self.memory_left = _memory()
 
 
 def _memory() -> int:

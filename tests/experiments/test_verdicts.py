@@ -6,7 +6,6 @@ import pytest
 
 from tests.tools import verdicts
 
-
 QUICK = ("bias", "cluster_floors", "straggler_bounds", "claims")
 SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in verdicts.PARTS if part not in QUICK]
 
