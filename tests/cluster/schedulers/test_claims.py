@@ -11,7 +11,7 @@ from tests.oracles import cluster as oracle
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
 SHAPE = {"n_jobs": 40, "n_slots": 16, "n_machines": 30}
-SEEDS = range(4)
+SEEDS = range(6)
 
 
 @functools.cache
