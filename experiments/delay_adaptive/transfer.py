@@ -463,7 +463,7 @@ def claims(result: Result) -> list[Claim]:
 
     A claim has a condition for every data set of the algorithm.
     """
-    found = [
+    better = [
         Claim(f"{name}: {rule} {claim}", asked, PAPER)
         for rule, (claim, column) in product(OTHERS, ((FEWER, "failed"), (FASTER, "log")))
         for name in (ALL, *algorithms(result))
@@ -471,27 +471,40 @@ def claims(result: Result) -> list[Claim]:
     ]
     why = {"Adaptive 1": CERTAIN}
     sure = [Claim(f"{rule}: {NEVER}", (), PAPER, why.get(rule, "")) for rule in RULES]
-    return found + sure
+    return better + sure
 
 
 def _conditions(result: Result, name: str, rule: str, column: str) -> list[Any]:
-    """That a rule is lower than the constant in the mean over pairs, paired by instance.
+    """That a rule is lower than the constant in the mean over pairs, paired by instance."""
+    cases = result.select(scene=PAIRED)[["algorithm", "data"]].drop_duplicates()
+    cases = cases[(cases["algorithm"] == name) | (name == ALL)]
+    return [
+        partial(_condition, algorithm, data, rule, column)
+        for algorithm, data in cases.itertuples(index=False, name=None)
+        if all(_pairs(algorithm, data, rule, column, result, s).shape[1] > 1 for s in SETS)
+    ]
+
+
+def _condition(
+    algorithm: str, data: str, rule: str, column: str, result: Result, letter: str, level: float
+) -> Condition:
+    pairs = _pairs(algorithm, data, rule, column, result, letter)
+    apart = statistics.paired(*pairs, level=level, draws=statistics.draws_at(level))
+    return Condition(f"{algorithm}, {data}", apart)
+
+
+def _pairs(
+    algorithm: str, data: str, rule: str, column: str, result: Result, letter: str
+) -> np.ndarray:
+    """A rule and the constant by instance, float[2, instances].
 
     Instances in which one of them never reached a target with its own step say nothing.
     """
-    rows = result.select(scene=PAIRED, method=[rule, CONSTANT])
-    rows = rows[(rows["algorithm"] == name) | (name == ALL)]
-    by = ["algorithm", "data", "set"]
-    wide = rows.pivot(index=[*by, "instance"], columns="method", values=column).dropna()
-    pairs = {key: own for key, own in wide.groupby(by, sort=False) if len(own) > 1}
-
-    def condition(case: tuple[str, str], _: Result, letter: str, level: float) -> Condition:
-        own = pairs[*case, letter][[rule, CONSTANT]].to_numpy().T
-        apart = statistics.paired(*own, level=level, draws=statistics.draws_at(level))
-        return Condition(", ".join(case), apart)
-
-    cases = dict.fromkeys(key[:2] for key in pairs)
-    return [partial(condition, case) for case in cases if all((*case, s) in pairs for s in SETS)]
+    methods = [rule, CONSTANT]
+    where = {"algorithm": algorithm, "data": data, "method": methods, "set": letter}
+    rows = result.select(scene=PAIRED, **where)
+    wide = rows.pivot(index="instance", columns="method", values=column)
+    return wide.reindex(columns=methods).dropna().to_numpy().T
 
 
 def answer(result: Result) -> str:
@@ -596,8 +609,8 @@ def verdict_table(result: Result) -> results.Table:
     words, names = result.verdicts(claims(result)), [ALL, *algorithms(result)]
 
     def cell(name: str, rule: str, claim: str) -> str:
-        found = words.get(f"{name}: {rule} {claim}", {"": UNKNOWN})
-        return " / ".join(dict.fromkeys(found.values()))
+        by_set = words.get(f"{name}: {rule} {claim}", {"": UNKNOWN})
+        return " / ".join(dict.fromkeys(by_set.values()))
 
     return part.table(
         ("claim", "rule", *names),

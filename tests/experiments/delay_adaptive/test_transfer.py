@@ -67,6 +67,8 @@ def test_a_condition_is_the_paired_difference_of_rows_and_needs_both_sets():
     [claim] = [one for one in transfer.claims(result) if one.text == f"all: Adaptive 1 {FEWER}"]
     [condition] = result.conditions(claim, "A")
     assert (condition.text, condition.difference.mean) == ("PIAG, made", 1.0)
+    other = result_of(SMALL, made(fragile=CONSTANT, slow="hinge"))
+    assert (result.verdict(claim)["A"], other.verdict(claim)["A"]) == (FAILS, HOLDS)
     rows = result.rows
     unknown = (rows["scene"] == transfer.PAIRED) & (rows["method"] == "Adaptive 1")
     unknown &= rows["set"] == "B"
