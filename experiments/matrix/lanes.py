@@ -389,10 +389,11 @@ def chosen_table(result: Result) -> results.Table:
         spans = (f"{steps[name].min():.3g} to {steps[name].max():.3g}" for name in "AB")
         apart = np.exp(np.abs(np.log(steps["A"] / steps["B"])))
         trials = f"{one['trials'].min()} to {one['trials'].max()}"
-        rows.append((method, *spans, (apart < 1.01).sum(), f"{apart.max():.3g}", trials))
+        ends = int(one["at_edge"].sum())
+        rows.append((method, *spans, (apart < 1.01).sum(), f"{apart.max():.3g}", trials, ends))
     heads = ("method", "steps of set A", "of set B", "scenes with one step", "at most apart")
     caption = "What each set chose for the scenes, on instances of its own; a factor apart."
-    return table((*heads, "trials of a scene"), rows, caption)
+    return table((*heads, "trials of a scene", "at an edge"), rows, caption)
 
 
 # Policies.

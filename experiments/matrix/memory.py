@@ -10,8 +10,8 @@ a worker has the same law:
 
 so only what comes after what, and who is slow when, differs. Blocks are those of
 `clocks.resampled`, Politis and White (2004). All methods try as many settings of one grid under
-every clock, on instances that are not shown. With t the time to 95 % of the way, cut at the
-horizon, what memory does to methods a and b is
+every clock, for each set on instances of its own. With t the time from which on a run stays 95 % of
+the way, cut at the horizon, what memory does to methods a and b is
 
     change = [log t_a - log t_b] with memory - [log t_a - log t_b] with independent jobs,
 
@@ -36,20 +36,18 @@ from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import DOUBT, Condition, Difference, draws_at, paired
 from asyncjax.study import search
 from asyncjax.study.methods import METHODS, REFERENCE
-from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.protocol import LEVELS, SETS, TUNING, TUNING_OF, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.scenes import N_WORKERS, NOISE, RECORDS, ROUNDS, SKEW, Factors, drawn
 from experiments import part
 from experiments.common import doors
 from experiments.common.kept_rows import once
 from experiments.matrix import decision
-from experiments.matrix.lanes import crossings
+from experiments.matrix.lanes import chosen_table, crossings
 
 NAME = "matrix_memory"
 TITLE = "Which verdicts change when times have memory?"
 PAPERS = ("Politis and White 2004 (Econometric Reviews 23)",)
-NOTE = FIRST_CROSSING
-SETS = {"A": SET_A, "B": SET_B}
 RECORDINGS = ("job_1", "job_2", "job_3", "job_4", "llm_sequences", "llm_slow_worker")
 ALONE, OWN, COMMON = "independent", "own memory", "common phases"
 MEMORIES: Mapping[str, Mapping[str, Any]] = {
@@ -86,7 +84,7 @@ class Settings:
     noise: tuple[str, ...] = NOISE
     instances: int = 10  # of each of the two reported sets
     tuning_instances: int = 10
-    steps: tuple[int, int] = (-5, 3)  # powers of two: the first, and the one after the last
+    steps: tuple[int, int] = (-8, 3)  # powers of two: the first, and the one after the last
     seed: int = 0
     commit: bool = False  # also write rows and figures where the page is made from
 
@@ -167,6 +165,7 @@ def times_of(
         [one for _, one in asked],
         LEVELS[-1],
         scene.horizon,
+        stays=True,
     )
     return found.reshape(2, len(steps), len(knobs), len(drawings))
 
@@ -188,7 +187,7 @@ def study_of(settings: Settings) -> Result:
         for name in settings.recordings
     }
     facts = {name: getattr(settings, name) for name in ("instances", "tuning_instances")}
-    facts = {**facts, "laws": laws}
+    facts = {**facts, "laws": laws, "tuned apart": True}
     return Result(pd.concat(rows, ignore_index=True), "time", facts, settings.seed)
 
 
@@ -196,33 +195,31 @@ def rows_of(settings: Settings, recording: str) -> pd.DataFrame:
     """The rows of a recording."""
     places = starmap(partial(Place, recording), product(MEMORIES, SKEW, settings.noise))
     return pd.concat(
-        [_rows(settings, scene, method) for scene in places for method in KNOBS],
+        [_rows(settings, *each) for each in product(places, KNOBS, "AB")],
         ignore_index=True,
     )
 
 
-def _rows(settings: Settings, scene: Place, method: str) -> pd.DataFrame:
-    """Those of a method in a scene: tuned, then run on both sets.
+def _rows(settings: Settings, scene: Place, method: str, letter: str) -> pd.DataFrame:
+    """Those of a method in a scene, tuned and run for a set.
 
     With two settings of a knob every other step is tried, so that all have as many trials.
     """
     knobs, (least, most) = KNOBS[method], settings.steps
     steps = 2.0 ** np.arange(least, most, len(knobs) / 2)
     trials = len(steps) * len(knobs)
-    instances = seeds_of(settings.seed, TUNING, settings.tuning_instances)
+    instances = seeds_of(settings.seed, TUNING_OF[SETS[letter]], settings.tuning_instances)
     found, left = times_of(scene, method, knobs, steps.tolist(), instances)
     late = np.where(np.isfinite(found), 0.0, np.minimum(left, 1.0))  # as in the matrix
     scores = (np.log(np.minimum(found, scene.horizon)) + late).mean(axis=-1)
     at, setting = np.unravel_index(np.argmin(scores), scores.shape)
-    shown = [
-        one for role in SETS.values() for one in seeds_of(settings.seed, role, settings.instances)
-    ]
+    shown = seeds_of(settings.seed, SETS[letter], settings.instances)
     chosen = [knobs[setting]]
     return pd.DataFrame(
         {
             "scene": scene.name,
-            "set": np.repeat([*SETS], settings.instances),
-            "instance": [one.number for one in shown],
+            "set": letter,
+            "instance": range(settings.instances),
             "method": method,
             **scene._asdict(),
             "step": float(steps[at]),
@@ -306,7 +303,7 @@ def counts_of(rows: Any) -> dict[str, float]:
     In percent: `by`, the largest such change in set A; `seen`, half of the median interval.
     """
     before, after, moved = rows["before"], rows["after"], rows["moved"] != 0
-    halves = [(one.high / one.low) ** 0.5 for one in rows[[*SETS]].to_numpy().flat]
+    halves = [(one.high / one.low) ** 0.5 for one in rows[["A", "B"]].to_numpy().flat]
     return {
         "pairs": len(rows),
         "turned": int((before * after < 0).sum()),
@@ -341,7 +338,7 @@ def deviations(result: Result) -> dict[str, float]:
         pairs = combinations(result.methods, 2)
         return [float(np.std(logs[a] - logs[b], ddof=1)) for a, b in pairs]
 
-    return {one: float(np.median([of(letter, one) for letter in SETS])) for one in MEMORIES}
+    return {one: float(np.median([of(letter, one) for letter in result.sets])) for one in MEMORIES}
 
 
 def together(result: Result) -> dict[str, float]:
@@ -544,7 +541,7 @@ def gains_figure(result: Result) -> Illustration:
     return Illustration(page, caption)
 
 
-TABLES = {"clocks": clock_table, "pairs": pair_table}
+TABLES = {"clocks": clock_table, "pairs": pair_table, "tuning": chosen_table}
 FIGURES = {"gains": gains_figure}
 FACTS = {
     "counts": counts,
@@ -553,7 +550,9 @@ FACTS = {
     "claims": turned,
     "deviations": deviations,
     "together": together,
-    "cut": lambda result: float(np.isinf(result.rows["time"]).mean()),
+    "cut": lambda result: (
+        np.isinf(result.rows["time"]).groupby(result.rows["noise"]).mean().to_dict()
+    ),
 }
 
 
