@@ -32,7 +32,10 @@ PRINTED = {  # a number of each notebook that must come out, whatever the machin
     "10_own_loop": r"own loop and replay apart by (?:0|\de-0[6-9])\n",
     "11_checks": r"raised no TypeError\npasses\n",
 }
-SMALLER = {"07_live": ("n_workers, n_gradients = 8, 800", "n_workers, n_gradients = 2, 200")}
+SMALLER = {
+    "07_live": ("n_workers, n_gradients = 8, 800", "n_workers, n_gradients = 2, 200"),
+    "09_what_if": (r'job_4\").durations', r'job_4\").durations[:, :200]'),
+}
 EIGHT = ("01_first_trace", "02_step_rules", "03_orders")
 # The older emitters, which compile four times as fast, get loops of the cluster's solver wrong.
 SLOTS = ("05_cluster", "06_story")
@@ -146,7 +149,7 @@ def test_it_runs_anywhere(name):
 
 
 def smaller(name, folder):
-    """The notebook, with fewer workers where those are real."""
+    """The notebook, with fewer workers where those are real, and fewer jobs of a long recording."""
     path = HERE / f"{name}.ipynb"
     if name not in SMALLER:
         return path
