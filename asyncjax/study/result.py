@@ -17,7 +17,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -165,7 +165,6 @@ class Result:
     cut: tuple[str, ...] | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
     _codes: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
-    _masks: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # asked before
 
     def __post_init__(self) -> None:
@@ -218,11 +217,11 @@ class Result:
         """The rows that fit; a function is asked once for each value of its column."""
         mask = np.ones(len(self.rows), bool)
         for key, (name, wanted) in zip(_key(where), where.items(), strict=True):
-            if key not in self._masks:
+            if key not in self._known:
                 codes, values = self._coded(name)
                 fits = wanted(values.to_series()) if callable(wanted) else values.isin(key[1:])
-                self._masks[key] = np.asarray(fits, bool)[codes]
-            mask &= self._masks[key]
+                self._known[key] = np.asarray(fits, bool)[codes]
+            mask &= self._known[key]
         return mask
 
     def values(self, method: str, set: str, column: str | None = None, **where: Any) -> Any:
@@ -286,13 +285,10 @@ class Result:
         self, method: str, letter: str, column: str | None, where: Where
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Means over cells of the logarithms, float[instances], and the codes of both."""
-        key = (method, letter, column, _key(where))
-        if key not in self._known:
-            values, cells, instances = self._values(method, letter, column or self.compared, where)
-            if not (values > 0).all():
-                raise ValueError(f"{column or self.compared} must be positive to have a ratio")
-            self._known[key] = np.log(values).mean(axis=0), cells, instances
-        return self._known[key]
+        values, cells, instances = self._values(method, letter, column or self.compared, where)
+        if not (values > 0).all():
+            raise ValueError(f"{column or self.compared} must be positive to have a ratio")
+        return np.log(values).mean(axis=0), cells, instances
 
     def difference(
         self,
@@ -328,9 +324,8 @@ class Result:
         same = [np.array_equal(one, other) for one, other in zip(met, others, strict=True)]
         if not (same[1] and (same[0] or beside)):
             raise ValueError(f"{first!r} and {second!r} must have met the same scenes in set {set}")
-        draws = statistics.draws_at(level)
-        self._known[key] = statistics.paired(ours, theirs, self.seed, level, draws)
-        return self._known[key]
+        apart = statistics.paired(ours, theirs, self.seed, level, statistics.draws_at(level))
+        return self._known.setdefault(key, apart)
 
     def ratio(
         self,
@@ -370,8 +365,7 @@ class Result:
         codes, values = self._coded(*self.cell)
         at = np.flatnonzero(self._mask(where) & ~self._mask({"set": TRIALS}))
         first = np.sort(np.unique(codes[at], return_index=True)[1])  # in the order of the rows
-        names = (values[code] for code in codes[at[first]])
-        alone = len(self.cell) == 1
+        names, alone = (values[code] for code in codes[at[first]]), len(self.cell) == 1
         return [dict(zip(self.cell, (one,) if alone else one, strict=True)) for one in names]
 
     def conditions(self, claim: Claim | str, set: str) -> tuple[Condition, ...]:
@@ -672,12 +666,9 @@ class Result:
 
 def _key(where: Where) -> tuple[Any, ...]:
     """What a choice of rows is known by."""
-    return tuple(
-        (name, wanted)
-        if isinstance(wanted, str) or not isinstance(wanted, Sequence | set | np.ndarray)
-        else (name, *wanted)
-        for name, wanted in where.items()
-    )
+    many = [isinstance(one, Collection) and not isinstance(one, str) for one in where.values()]
+    each = zip(where.items(), many, strict=True)
+    return tuple((name, *one) if several else (name, one) for (name, one), several in each)
 
 
 def _digits(value: float) -> str:

@@ -34,7 +34,7 @@ PRINTED = {  # a number of each notebook that must come out, whatever the machin
 }
 SMALLER = {
     "07_live": ("n_workers, n_gradients = 8, 800", "n_workers, n_gradients = 2, 200"),
-    "09_what_if": (r'job_4\").durations', r'job_4\").durations[:, :200]'),
+    "09_what_if": (r"job_4\").durations", r"job_4\").durations[:, :200]"),
 }
 EIGHT = ("01_first_trace", "02_step_rules", "03_orders")
 # The older emitters, which compile four times as fast, get loops of the cluster's solver wrong.
