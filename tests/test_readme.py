@@ -35,7 +35,8 @@ CLAIMS = rows_of("claims.md")
 def test_every_paper_has_claims_and_not_all_hold():
     sources = {row[1].split(";")[0] for row in CLAIMS}  # before the figures
     assert sources >= set(PAPERS)
-    assert {row[pages.VERDICT] for row in CLAIMS} >= {"holds", "does not hold"}
+    words = {row[pages.VERDICT].partition(" (")[0] for row in CLAIMS}  # before the counts
+    assert words >= {"holds", "does not hold"}
 
 
 @pytest.mark.parametrize("row", CLAIMS, ids=lambda row: row[0][:50])
