@@ -19,9 +19,9 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before jax is imported
-os.environ["XLA_FLAGS"] = " ".join(  # plans and placements are made on as many devices
-    [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=16"]
-)
+if __name__ == "__main__":  # plans and placements are made on as many devices
+    asked = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=16"]
+    os.environ["XLA_FLAGS"] = " ".join(asked)
 
 import flax.linen as nn
 import jax

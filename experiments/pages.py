@@ -245,11 +245,13 @@ def benchmarks() -> dict[str, list[dict[str, str]]]:
 def bench(name: str, row: int, column: str, *, inverse: bool = False) -> float:
     """The number with which a cell of a benchmark begins, or one over it.
 
+    `row` counts the rows, over all tables of the benchmark, that have the column.
+
     Raises:
         ValueError: There is no such cell, or it does not begin with a number.
     """
-    cells = benchmarks().get(name, [])
-    cell = cells[row].get(column, "") if row < len(cells) else ""
+    cells = [cells[column] for cells in benchmarks().get(name, []) if column in cells]
+    cell = cells[row] if row < len(cells) else ""
     number = re.match(r"\d[\d,]*(\.\d+)?(?![\w-])", cell)
     if number is None:
         raise ValueError(f"column must be a number of row {row} of {name}, got {column!r}")

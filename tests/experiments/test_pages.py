@@ -152,6 +152,9 @@ def test_all_methods_of_a_scene_are_tuned_alike_and_no_best_value_is_at_an_edge(
 
 
 def test_benchmarks_are_read_by_the_command_that_prints_them():
+    assert pages.bench("traces", 0, "seconds at n = 64") < pages.bench(
+        "traces", 3, "seconds at n = 64"
+    )
     assert pages.bench("replay", 0, "width") == 64.0
     assert pages.bench("replay", 0, "width", inverse=True) == 1 / 64
     with pytest.raises(ValueError, match="column must be a number of row"):

@@ -163,7 +163,6 @@ def smaller(name, folder):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs(name, tmp_path):
     flags = os.environ.get("XLA_FLAGS", "").split()
-    flags = [flag for flag in flags if "device_count" not in flag]  # of an earlier test
     if name in SLOTS:
         flags = [flag for flag in flags if "fusion_emitters" not in flag]
     if name in EIGHT:
