@@ -19,6 +19,7 @@ from asyncjax.study import search
 from asyncjax.study.result import TRIALS, Less, Result, less
 from asyncjax.study.scene import Records
 from experiments import part
+from experiments.common.sets import spread, spread_table
 
 Scheduler = Callable[..., cluster.Schedule]
 Text = Callable[..., str]  # what a table says of a method: (result, name, rows)
@@ -40,7 +41,7 @@ LABELS = {
 }
 TUNED = ", tuned"  # end of the name of a method whose knobs were tuned
 TUNED_RIVALS = tuple(name + TUNED for name in ("oasis", "dorm", "least_attained"))
-KNOBS = ("low", "split", "resize", "slack", "threshold")
+KNOBS = {"low": "floor"} | {name: name for name in ("split", "resize", "slack", "threshold")}
 LEAST = 1.0  # utility below which a run counts as this: one job of the least value
 SCHEDULERS: dict[str, Scheduler] = {**cluster.SCHEDULERS, "fifo": cluster.fifo}
 
@@ -267,9 +268,9 @@ def worth(result: Result, name: str, **where: Any) -> str:
 
 def chosen(result: Result, name: str, **where: Any) -> str:
     """The settings that tuning found."""
-    knobs = result.select(method=name, **where).reindex(columns=KNOBS).iloc[0].dropna()
+    knobs = result.select(method=name, **where).reindex(columns=[*KNOBS]).iloc[0].dropna()
     return ", ".join(
-        f"{'floor' if knob == 'low' else knob} {value:{',.0f' if value >= 100 else '.2g'}}"
+        f"{KNOBS[knob]} {value:{',.0f' if value >= 100 else '.2g'}}"
         for knob, value in knobs.items()
     )
 
@@ -319,3 +320,14 @@ def trials_table(result: Result) -> results.Table:
     )
     heads = ("scene", "rule", "set", "chosen", "trials", "episodes", "at an edge")
     return part.table(heads, rows, caption, left=4)
+
+
+def apart_table(result: Result) -> results.Table:
+    """How far apart the values lie that the two sets chose, by rule and knob."""
+    factors = {
+        f"{label(name)}, {said}": pair
+        for knob, said in KNOBS.items()
+        if knob in result.rows
+        for name, pair in spread(result.rows, ["scene"], knob).items()
+    }
+    return spread_table(factors, "value of a knob")

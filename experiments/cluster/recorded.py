@@ -3,9 +3,10 @@
 Jobs of days of the Philly record (Jeon et al., ATC 2019; not part of this library): submissions,
 GPUs and durations are real, and everything in `cluster.MADE_UP` is not: batches, servers, links,
 demands and utilities. An instance is a day with one draw of what is made up. Sets A and B have
-other days and other draws; rules with knobs are tuned alike on a further day. Then the largest job
-that all rules finish, a small regression, is trained on the clock of each schedule, with as many
-workers as it gives: synchronous steps that wait for the smallest crew, or one step a gradient.
+other days and other draws; rules with knobs are tuned alike on a further day, for each set on draws
+of its own. Then the largest job that all rules finish, a small regression, is trained on the clock
+of each schedule, with as many workers as it gives: synchronous steps that wait for the smallest
+crew, or one step a gradient.
 
 Source: Yu, Liu, Wu, Ji, Bentley, 2021; the record of Jeon et al., 2019.
 """
@@ -54,8 +55,9 @@ class Settings:
     table: Path = Path("../shared/traces/philly_week.csv")
     first_days: tuple[int, ...] = (0, 2, 4)  # of set A, from Monday
     other_days: tuple[int, ...] = (1, 3, 5)  # of set B
-    past_days: tuple[int, ...] = (6,)  # on which rules are tuned
-    draws: int = 4  # of what is made up, for each day
+    past_days: tuple[int, ...] = (6,)  # on which rules are tuned, for both sets
+    draws: int = 4  # of what is made up, for each day of a set
+    past_draws: int = 5  # for each past day and set
     trials: int = 4  # settings that a rule tries in a round of tuning
     leave_out: tuple[str, ...] = ("6214e9",)  # a virtual cluster with bursts of equal one-GPU jobs
     after: int = 12  # hours after the day in which jobs may end
@@ -74,8 +76,8 @@ class Settings:
 
     @property
     def tuning_instances(self) -> int:
-        """The same of the days on which rules are tuned."""
-        return self.draws * len(self.past_days)
+        """The same of the days on which rules are tuned for a set."""
+        return self.past_draws * len(self.past_days)
 
 
 def day_of(settings: Settings, n_machines: int, seeds: study.Seeds) -> study.Scene:
@@ -146,6 +148,7 @@ def study_of(settings: Settings) -> Result:
     days = sorted((*settings.first_days, *settings.other_days))
     tables = [read_day(settings, day) for day in days]
     facts = {
+        "tuned apart": True,
         "jobs": [len(one.submit) for one in tables],
         "gpu_days": [float((one.gpus * one.duration).sum() / DAY) for one in tables],
     }
@@ -276,6 +279,7 @@ def training_table(result: Result) -> results.Table:
 TABLES = {
     **{scene: partial(outcome_table, scene) for scene in FEW_AND_MANY[::-1]},
     "trials": playing.trials_table,
+    "spread": playing.apart_table,
     "training": training_table,
 }
 

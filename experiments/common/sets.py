@@ -46,12 +46,12 @@ def spread(rows: Any, by: Sequence[str], column: str = "step") -> dict[str, list
     return {name: [float(one.median()), float(one.max())] for name, one in factors}
 
 
-def spread_table(factors: dict[str, list[float]]) -> results.Table:
+def spread_table(factors: dict[str, list[float]], what: str = "step size") -> results.Table:
     """What tuning on the instances of set A chose beside that on those of set B."""
     rows = [(name, *map(format_number, pair)) for name, pair in factors.items()]
     return part.table(
         ("method", "median", "most"),
         rows,
-        "The step size that was chosen for one set over that for the other, the larger over the"
+        f"The {what} that was chosen for one set over that for the other, the larger over the"
         " smaller; each set has tuning instances of its own.",
     )

@@ -14,7 +14,8 @@ JOBS = {
     "num_gpus": [2, 1, 4, 1, 8, 1, 3, 2],
     "vc": ["a", "a", "b", "burst", "a", "b", "a", "a"],
 }
-DAYS = {"first_days": (0,), "other_days": (1,), "past_days": (2,), "draws": 2, "after": 0}
+DAYS = {"first_days": (0,), "other_days": (1,), "past_days": (2,), "after": 0}
+DAYS |= {"draws": 2, "past_draws": 3}
 TINY = {"machines": (2,), "rivals": ("drf",), "parts": 6, "trials": 1, "leave_out": ("burst",)}
 TINY |= {"gradients": 160, "step_size": 0.1, "late_step_size": 0.02}
 
@@ -50,12 +51,31 @@ def test_draws_differ_in_what_is_made_up_alone(settings):
     np.testing.assert_array_equal(one.asked, read_day(settings, 0).gpus)
 
 
+def test_each_set_tunes_on_draws_of_its_own_of_a_day_that_is_not_shown(settings):
+    assert Settings().tuning_instances >= 5
+    every = [
+        day_of(settings, 2, one).data.jobs
+        for role in protocol.TUNING_OF.values()
+        for one in protocol.seeds_of(0, role, settings.tuning_instances)
+    ]
+    asked = read_day(settings, 2).gpus
+    assert len(asked) == len(every[0].arrival)
+    utilities = {tuple(np.asarray(one.utility).ravel().tolist()) for one in every}
+    assert len(utilities) == len(every) == 3 * settings.tuning_instances
+
+
 @pytest.mark.slow
-def test_few_jobs_are_finished_by_all(result):
+def test_few_jobs_are_finished_by_all(result, settings):
     assert result.facts["jobs"] == [3, 2]
     shown = result.select(scene="2 machines", method=["pd_ors", "drf"])
     assert shown.groupby("set")["completed"].unique().to_dict() == {"A": [3], "B": [2]}
     assert set(result.methods) == {"pd_ors", "drf", "pd_ors, tuned"}
+    assert result.facts["tuned apart"]
+    tuned = result.rows.dropna(subset="trials").drop_duplicates(["set", "trials", "episodes"])
+    assert tuned["set"].tolist() == ["A", "B"]
+    assert (tuned["episodes"] == settings.tuning_instances * tuned["trials"]).all()
+    [row] = recorded.TABLES["spread"](result).rows
+    assert row[0] == "PD-ORS, tuned, floor"
 
 
 @pytest.mark.slow
