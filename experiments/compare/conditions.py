@@ -3,7 +3,6 @@
 See `server_time` for what is asked and shown.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ import pandas as pd
 
 from asyncjax import clocks
 from asyncjax.study import search
-from asyncjax.study.protocol import TUNING
+from asyncjax.study.protocol import TUNING_OF
 from experiments.common import lanes
 from experiments.common.methods import METHODS, Method
 from experiments.common.reaching import times_to_stay
@@ -32,9 +31,16 @@ def scene_of(axis: str, share: float) -> str:
 
 
 def condition_rows(
-    base: runs.Settings, axis: str, share: float, steps: dict[str, float]
+    base: runs.Settings, axis: str, share: float, steps: dict[str, dict[str, float]]
 ) -> pd.DataFrame:
-    """All methods at one time of the server or of a link."""
+    """All methods at one time of the server or of a link.
+
+    Args:
+        base: The main job.
+        axis: "server" or "link".
+        share: Its time, in mean jobs of the fastest worker.
+        steps: What the main job chose, by letter of the set and by method.
+    """
     longer = 1 + LONGER[axis] * share
     settings = replace(base, horizon=base.horizon * longer, pace=base.pace / longer)
     server = share if axis == "server" else 0.0
@@ -43,21 +49,23 @@ def condition_rows(
         for one in METHODS
         if one.name not in LEFT_OUT
     }
-    tuning = linked(runs.field_of(settings, TUNING, settings.tuning_instances), share - server)
     parts = [runs.field_of(settings, role, settings.instances) for role in SETS.values()]
     shown = linked(together(parts), share - server)
 
-    def searching(one: Method) -> Iterator[search.Tuned]:
-        low, high, count = FACTORS
-        knob = search.log_range(low * steps[one.name], high * steps[one.name], count)
-        return runs.rounds_of(settings, one, tuning, knob)
+    def tuned(letter: str) -> dict[str, search.Tuned]:
+        role, held = TUNING_OF[SETS[letter]], steps[letter]
+        field = linked(runs.field_of(settings, role, settings.tuning_instances), share - server)
+        tuning, (low, high, count) = replace(settings, trials=FACTORS[2]), FACTORS
+        knobs = {n: search.log_range(low * held[n], high * held[n], count) for n in methods}
+        searches = {n: runs.rounds_of(tuning, one, field, knobs[n]) for n, one in methods.items()}
+        return runs.searched(tuning, searches, partial(print, f"set {letter}:", flush=True))
 
-    settings = replace(settings, trials=FACTORS[2])
-    searches = {name: searching(one) for name, one in methods.items()}
-    tuned = runs.searched(settings, searches, partial(print, flush=True))
+    found = {letter: tuned(letter) for letter in SETS}
 
     def rows_of(name: str) -> pd.DataFrame:
-        return method_rows(settings, methods[name], shown, steps[name], tuned[name])
+        held = {letter: steps[letter][name] for letter in SETS}
+        anew = {letter: found[letter][name] for letter in SETS}
+        return method_rows(settings, methods[name], shown, held, anew)
 
     with ThreadPoolExecutor(settings.threads) as pool:
         rows = pd.concat(pool.map(rows_of, methods), ignore_index=True)
@@ -83,21 +91,33 @@ def linked(field: runs.Field, share: float) -> runs.Field:
 
 
 def method_rows(
-    settings: runs.Settings, method: Method, field: runs.Field, step: float, tuned: search.Tuned
+    settings: runs.Settings,
+    method: Method,
+    field: runs.Field,
+    held: dict[str, float],
+    tuned: dict[str, search.Tuned],
 ) -> pd.DataFrame:
-    """A method with the main job's step and with the one tuned anew: a row a run."""
-    every, best = runs.traces_of(settings, method, field), tuned.best.settings["step"]
+    """A method with the main job's step and with the one tuned anew: a row a run.
 
-    def times(step: float) -> np.ndarray:
-        pairs = [(number, step) for number in range(len(every))]
+    Args:
+        settings: What is run.
+        method: With its trace in this condition.
+        field: The instances of set A, then those of set B.
+        held: The main job's step, by letter of the set.
+        tuned: What was found in this condition, the same way.
+    """
+    every, sets = runs.traces_of(settings, method, field), np.repeat([*SETS], settings.instances)
+    best = {letter: one.best.settings["step"] for letter, one in tuned.items()}
+
+    def times(step: dict[str, float]) -> np.ndarray:
+        pairs = [(number, step[letter]) for number, letter in enumerate(sets)]
         done = runs.ran(settings, method, field, every, pairs)
         read = done.time, runs.accuracies(settings, field, done)
         return times_to_stay(settings.target, settings.horizon, *read)
 
-    found = {HELD: times(step)}
-    found[ANEW] = found[HELD] if best == step else times(best)
-    of = {HELD: (step, False), ANEW: (best, bool(tuned.edges))}
-    sets = np.repeat([*SETS], settings.instances)
+    found = {HELD: times(held)}
+    found[ANEW] = found[HELD] if best == held else times(best)
+    of = {HELD: held, ANEW: best}
     return pd.concat(
         [
             pd.DataFrame(
@@ -106,9 +126,9 @@ def method_rows(
                     "instance": np.tile(np.arange(settings.instances), len(SETS)),
                     "method": method.name,
                     "tuned_for": how,
-                    "step": of[how][0],
-                    "trials": len(tuned.trials),
-                    "at_edge": of[how][1],
+                    "step": [of[how][letter] for letter in sets],
+                    "trials": [len(tuned[letter].trials) for letter in sets],
+                    "at_edge": [how == ANEW and bool(tuned[one].edges) for one in sets],
                     "horizon": settings.horizon,
                     "time": time,
                     "arrivals": [one.n_arrivals / one.end for one in every],  # a time unit

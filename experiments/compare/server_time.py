@@ -7,9 +7,10 @@ and half to upload the gradient. The instances, workers and draws are those of t
 
 Every method runs with the step that the main job has chosen for it at a free server ("as at 0"),
 and with a step that is tuned anew at each time ("anew"): half, the same, twice and four times that
-step, on the main job's tuning instances, all methods further while one's best is at an end. The
-horizon grows with the server's time. Adaptive 1 and 2 are left out: at a free server they take two
-to four times as long as pure, and they wait for the server as pure does.
+step, all methods further while one's best is at an end. Each of the two sets has the main job's
+step of that set, and tunes on the main job's tuning instances of that set. The horizon grows with
+the server's time. Adaptive 1 and 2 are left out: at a free server they take two to four times as
+long as pure, and they wait for the server as pure does.
 
 A condition that is done is kept in the output folder; a second run goes on from there.
 """
@@ -28,6 +29,7 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
+from experiments.common import sets
 from experiments.common.kept_rows import once
 from experiments.compare import job, runs
 from experiments.compare.conditions import (
@@ -75,7 +77,8 @@ CLAIMS = (
 
 def study_of(settings: Settings) -> Result:
     """Runs all conditions that are missing, that of a free server first."""
-    steps = part.committed(job.NAME).select(set="A").groupby("method")["step"].first().to_dict()
+    chosen = part.committed(job.NAME).rows.groupby(["set", "method"])["step"].first()
+    steps = {letter: chosen[letter].to_dict() for letter in sets.SETS}
     asked = [FREE, *((axis, share) for axis in LONGER for share in settings.shares)]
     base, tables = replace(settings.job, seed=settings.seed), []
     for axis, share in asked:
@@ -84,6 +87,7 @@ def study_of(settings: Settings) -> Result:
         print(f"[{len(tables)}/{len(asked)}] {scene_of(axis, share)}", flush=True)
     facts = {"instances": settings.job.instances, "target": settings.job.target}
     facts |= {"tuning_instances": settings.job.tuning_instances, "left_out": [*LEFT_OUT]}
+    facts["tuned apart"] = True
     return Result(pd.concat(tables, ignore_index=True), "time", facts, settings.seed)
 
 
@@ -172,9 +176,28 @@ def curves(result: Result) -> Illustration:
     )
 
 
-TABLES = {"conditions": conditions_table}
+def spread_table(result: Result) -> results.Table:
+    """How far apart the steps are that were tuned anew for the two sets."""
+    return sets.spread_table(sets.spread(result.select(tuned_for=ANEW), ["scene"]))
+
+
+TABLES = {"conditions": conditions_table, "spread": spread_table}
 FIGURES = {"curves": curves}
+
+
+def cut(result: Result, letter: str) -> str:
+    """How many runs of pure async with the main job's steps never stay, at the two longest times.
+
+    Of how many stands beside it.
+    """
+    longest = shares_of(result, "server")[-2:]
+    rows = result.select(axis="server", method=PURE, tuned_for=HELD, set=letter)
+    rows = rows[rows["share"].isin(longest)]
+    return f"{int((rows['time'] > rows['horizon']).sum())} of {len(rows)}"
+
+
 FACTS = {
+    "cut": lambda result: {letter: cut(result, letter) for letter in result.sets},
     "shares": lambda result: {axis: shares_of(result, axis) for axis in LONGER},
     "crossing": lambda result: {
         how: {letter: crossing(result, letter, how) for letter in result.sets}

@@ -9,6 +9,7 @@ from experiments.compare import conditions, runs, server_time
 from experiments.compare.conditions import ANEW, HELD
 
 PAIR = [method for method in METHODS if method.name in ("fastest half", "pure async")]
+HELD_STEPS = {"A": 0.1, "B": 0.03}  # of the main job, as it were
 
 
 @pytest.mark.slow
@@ -21,10 +22,14 @@ def test_a_server_handles_no_more_than_it_can_and_links_slow_workers(monkeypatch
     )  # fmt: skip
     arrivals = {}
     for axis, share in (("server", 0.0), ("server", 4.0), ("link", 0.5)):
-        rows = conditions.condition_rows(small, axis, share, {one.name: 0.1 for one in PAIR})
+        steps = {letter: {one.name: step for one in PAIR} for letter, step in HELD_STEPS.items()}
+        rows = conditions.condition_rows(small, axis, share, steps)
         assert rows.groupby(["tuned_for", "method", "set"]).size().eq(2).all()
-        assert (rows.loc[rows.tuned_for == HELD, "step"] == 0.1).all()
-        assert set(rows.loc[rows.tuned_for == ANEW, "step"]) <= {0.05, 0.1, 0.2, 0.4}
+        for letter, step in HELD_STEPS.items():
+            of = {how: rows[(rows.set == letter) & (rows.tuned_for == how)] for how in (HELD, ANEW)}
+            assert (of[HELD]["step"] == step).all()
+            assert set(of[ANEW]["step"]) <= {0.5 * step, step, 2 * step, 4 * step}
+            assert of[ANEW].groupby("method")["step"].nunique().eq(1).all()
         arrivals[axis, share] = rows.groupby("method")["arrivals"].mean()["pure async"]
     assert arrivals["server", 4.0] == pytest.approx(0.25, rel=0.05)  # one in 4, and no more
     assert arrivals["server", 0.0] > arrivals["link", 0.5] > 0.6 * arrivals["server", 0.0]
