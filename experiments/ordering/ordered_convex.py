@@ -27,7 +27,6 @@ import pandas as pd
 from asyncjax import checks, orders, problems, results, simulation
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
-from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.common import numbers
@@ -40,7 +39,6 @@ from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, 
 NAME = "ordered_convex"
 TITLE = "Do coordinated example orders train faster? Logistic regression"
 PAPERS = (CD_GRAB,)
-NOTE = FIRST_CROSSING
 GRID, DOUBLE, BEST, SCALING, HMDA = "grid", "two units", "two units, best", "scaling", "mortgages"
 CLAIMS = ()
 CLOSE, FAR = 2.0, 10.0  # times the gap of the full gradient: limited by optimisation, by noise
@@ -300,10 +298,11 @@ def chosen(gap: np.ndarray, tuning_seeds: int) -> np.ndarray:
 
 
 def reached(gap: np.ndarray, tuning_seeds: int, target: float) -> np.ndarray:
-    """Epochs to a gap, with the step that is first there on the tuning seeds; like `chosen`."""
-    first = results.time_to_target(np.arange(1.0, gap.shape[-1] + 1), gap, target)
-    at = int(np.argmin(np.mean(first[:, :tuning_seeds], axis=1)))
-    return first[at, tuning_seeds:]
+    """Epochs until a run stays at a gap, at the step that is soonest so on the tuning seeds."""
+    epochs = np.arange(1.0, gap.shape[-1] + 1)
+    there = results.time_to_target(epochs, gap, target, stays=True)
+    at = int(np.argmin(np.mean(there[:, :tuning_seeds], axis=1)))
+    return there[at, tuning_seeds:]
 
 
 def _keys(settings: Settings, seeds: int) -> jax.Array:

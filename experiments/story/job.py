@@ -21,7 +21,6 @@ from asyncjax import checks, cluster, results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import MUTED, add_grid, drawing, new_figure
 from asyncjax.results.report import Illustration
-from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.story import training
@@ -30,7 +29,6 @@ from experiments.story.training import CHOICES, FULL, PAPERS as PAPERS, PLAIN, T
 NAME = "story"
 TITLE = "From jobs and machines to curves: every part switched off alone"
 COMMAND = "python -m experiments.story --commit"
-NOTE = FIRST_CROSSING
 CLAIMS = ()
 SCHEDULERS = {
     "PD-ORS": cluster.pd_ors,
@@ -188,8 +186,8 @@ def choice_table(result: Result) -> results.Table:
     caption = (
         f"Median (quartiles) over {result.facts['seeds']} seeds. The target is a multiple of the"
         " loss at which all plain ends on the tuning seeds, reached when the mean of a tenth of the"
-        " records is there. The loss is the mean over the last tenth of the time that the schedule"
-        " needs. A slot that has begun counts as held."
+        " records stays there. The loss is the mean over the last tenth of the time that the"
+        " schedule needs. A slot that has begun counts as held."
     )
     return part.table(heads, rows, caption)
 

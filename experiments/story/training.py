@@ -437,7 +437,7 @@ def trained(
 
 
 def reached(time: np.ndarray, loss: np.ndarray, target: float) -> np.ndarray:
-    """Slots until a tenth of the records has the target as mean loss, float64[S]; or inf.
+    """Slots until the mean loss of a tenth of the records stays at the target, float64[S]; or inf.
 
     Args:
         time: float64[S, R], slots; NaN after the budget.
@@ -448,7 +448,7 @@ def reached(time: np.ndarray, loss: np.ndarray, target: float) -> np.ndarray:
     sums = np.cumsum(np.pad(loss, ((0, 0), (width, 0))), axis=1)
     mean = (sums[:, width:] - sums[:, :-width]) / width
     mean[:, : width - 1] = np.nan
-    return np.asarray(results.time_to_target(time, mean, target))
+    return np.asarray(results.time_to_target(time, mean, target, stays=True))
 
 
 def settled(time: np.ndarray, loss: np.ndarray, budget: float) -> np.ndarray:

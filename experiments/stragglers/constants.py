@@ -31,7 +31,6 @@ from asyncjax import clocks, results, stragglers
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.study.pages import value
-from asyncjax.study.protocol import FIRST_CROSSING, time_to
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.stragglers import bounds, methods
@@ -40,7 +39,6 @@ from experiments.stragglers.methods import Instance, always, lasting
 NAME = "straggler_constants"
 TITLE = "What do wrong constants cost a plan, and what mends it?"
 PAPERS = ("Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589)",)
-NOTE = FIRST_CROSSING
 CLAIMS = ()
 NOWHERE = 0.0  # no target: the plan goes on as long as its menu does
 RIGHT, CONVEXITY = "right constants", "strong convexity"
@@ -223,13 +221,12 @@ class Bench:
         return {name: np.asarray(x) for name, x in jax.vmap(run)(stacked, keys).items()}
 
     def reach(self, policies: Sequence[stragglers.Policy]) -> np.ndarray:
-        """Times to the target, float64[S]."""
+        """From when on each seed's run stays at the target to its end, float64[S]."""
         times, (target,) = np.array([]), self.instance.targets
         for n_updates in self.instance.lengths:
             records = self.run(policies, n_updates)
             gaps = methods.mean_gap(records["loss"], self.instance.task.minimum)
-            pairs = zip(records["moment"], gaps, strict=True)
-            times = np.array([time_to(moments, gap, target) for moments, gap in pairs])
+            times = results.time_to_target(records["moment"], gaps, target, stays=True)
             if np.isfinite(np.median(times)):
                 break
         return times

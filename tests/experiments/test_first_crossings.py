@@ -17,9 +17,8 @@ SAID = (
 ROWS = (
     *("diloco", "joint_scenes", "joint_map", "joint_placed"),
     *("matrix", "matrix_full"),
-    *("ordered_convex", "ordered_networks"),
-    "story",
-    *("straggler_constants", "straggler_times", "straggler_training"),
+    "ordered_networks",
+    *("straggler_times", "straggler_training"),
 )
 
 
