@@ -404,7 +404,7 @@ class Bench:
             runs = [self.run(by_name[name], trial, numbers) for trial in trials]
             goal = settings.levels[-1], settings.horizon
             pairs = [(ran.time, self.accuracies(numbers, ran)) for ran in runs]
-            return [reaching.score(*goal, *pair, stays=True) for pair in pairs]
+            return [reaching.score(*goal, *pair) for pair in pairs]
 
         return search.tune(
             {rule.name: {"step": step, **rule.knobs} for rule in family},
