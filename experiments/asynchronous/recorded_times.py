@@ -11,7 +11,8 @@ draws how labels are divided over the workers, the first model, which recording 
 of its workers (and who of them holds which shard), and where in the recording it begins. Its noise
 is the rows of each gradient and what a dispatch rule draws. All rules get the same simulated time,
 the same workers and as many trials of all their knobs, scored by the time to the last level on
-instances that are not shown; two disjoint sets of instances are. A run that was stopped goes on
+instances that are not shown, others for each of the two disjoint sets that are. A time to a level
+is that of the record from which on a run stays there until the end. A run that was stopped goes on
 where it was: a column that is done is kept in the output folder.
 """
 
@@ -33,13 +34,13 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Place, ranks
 from asyncjax.results.tables import format_number
-from asyncjax.study import protocol, search, summary
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study import search, summary
+from asyncjax.study.protocol import TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Knob, log_range
 from experiments import part
 from experiments.asynchronous.time_complexity import spread
-from experiments.common import reaching
+from experiments.common import reaching, sets
 from experiments.common.data import digits_problem
 from experiments.common.kept_rows import once
 from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
@@ -50,6 +51,7 @@ from experiments.common.recordings import (
     read_recordings,
     spread_of_jobs,
 )
+from experiments.common.sets import SETS
 
 NAME = "recorded_times"
 TITLE = "Which rule of the family is fastest on the recorded times of real workers?"
@@ -58,12 +60,10 @@ PAPERS = (
     "Xiao et al., OSDI 2020, AntMan (Alibaba cluster-trace-gpu-v2020)",
     "Lin et al., OSDI 2025, stragglers in LLM training (ByteDance-Seed/StragglerAnalysis)",
 )
-NOTE = protocol.FIRST_CROSSING
 PAIR = 0.99  # level at which a pair of rules differs for the ranks
 CLOSE = 1.2  # times as fast that the claim on even jobs allows
 SYNC, PURE = "synchronous", "pure"
 EVEN, UNEVEN, TURNS, SLOW = "even jobs", "job 4", "llm sequences", "llm slow worker"
-SETS = {"A": SET_A, "B": SET_B}
 LOCAL_STEPS = 4
 HISTORY = 1024  # delays that Adaptive 1 remembers; more are an error
 
@@ -80,16 +80,16 @@ class Settings:
     uneven: tuple[str, ...] = UNEVEN_JOBS  # a column each
     most_workers: int = 10  # of a recording that are used
     instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 5
+    tuning_instances: int = 5  # of each, too
     trials: int = 4  # settings that a rule tries in a round of tuning
     rounds: tuple[int, int] = (3, 8)
     steps: tuple[float, float] = (2.0**-6, 1.0)  # ends of the first grid, of six steps
-    horizon: float = 200.0  # simulated time that every rule gets
+    horizon: float = 400.0  # simulated time that every rule gets
     batch: int = 8  # rows of a gradient
     hidden: int = 16  # units of the network's hidden layer
     concentration: float = 0.3  # of the Dirichlet law of labels over workers; small is skewed
     levels: tuple[float, ...] = (0.8, 0.85, 0.9)  # test accuracies; the last is tuned for
-    records: int = 80  # points of a curve, at least so many over the horizon
+    records: int = 160  # points of a curve, at least so many over the horizon
     methods: tuple[str, ...] = ()  # names of the rules that run; none: all
     commit: bool = False  # also write the numbers where committed ones are
 
@@ -312,11 +312,8 @@ def rules(settings: Settings, n_workers: int) -> list[Rule]:
 
 @lru_cache(maxsize=4)
 def _field(settings: Settings, n_workers: int) -> tuple[tuple[Seeds, ...], Field]:
-    """All instances of workers of a number: those for tuning first, then set A, then set B."""
-    counts = {TUNING: settings.tuning_instances, **dict.fromkeys(SETS.values(), settings.instances)}
-    every = tuple(
-        one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
-    )
+    """All instances of workers of a number: of both sets, and those to tune each on."""
+    every = sets.drawn(settings)
     same = {name: getattr(settings, name) for name in ("batch", "hidden", "concentration")}
     return every, field_of([digits_problem(one, n_workers, **same) for one in every])
 
@@ -333,11 +330,11 @@ class Bench:
 
     def numbers(self, role: str) -> list[int]:
         """Places of the instances of a role."""
-        return [at for at, instance in enumerate(self.instances) if instance.role == role]
+        return sets.places(self.instances, role)
 
-    def gradients(self) -> int:
-        """Gradients that a trial may compute: those of workers who never wait."""
-        rates = [1.0 / np.asarray(self.clocks[at].mean) for at in self.numbers(TUNING)]
+    def gradients(self, numbers: Sequence[int]) -> int:
+        """Gradients that a trial on instances may compute: those of workers who never wait."""
+        rates = [1.0 / np.asarray(self.clocks[at].mean) for at in numbers]
         return round(self.settings.horizon * float(np.sum(rates)))
 
     def traces_of(
@@ -395,30 +392,31 @@ class Bench:
         there = (ran.time <= self.settings.horizon) & np.isfinite(ran.models).all(-1)
         return np.where(there, found, np.nan)
 
-    def tuned(self, family: Sequence[Rule]) -> dict[str, search.Tuned]:
-        """All rules, with the same number of trials.
+    def tuned(self, family: Sequence[Rule], role: str) -> dict[str, search.Tuned]:
+        """All rules for a set, with the same number of trials.
 
-        The score is the mean logarithm of the time to the last level on the tuning instances, cut.
+        The score is the mean logarithm of the time to the last level on its tuning instances, cut.
         """
         settings, by_name = self.settings, {rule.name: rule for rule in family}
-        numbers, step = self.numbers(TUNING), log_range(*settings.steps, 6)
+        numbers, step = self.numbers(TUNING_OF[role]), log_range(*settings.steps, 6)
 
         def evaluate(name: str, trials: Sequence[search.Settings], _: int) -> list[float]:
             runs = [self.run(by_name[name], trial, numbers) for trial in trials]
             goal = settings.levels[-1], settings.horizon
-            return [reaching.score(*goal, ran.time, self.accuracies(numbers, ran)) for ran in runs]
+            pairs = [(ran.time, self.accuracies(numbers, ran)) for ran in runs]
+            return [reaching.score(*goal, *pair) for pair in pairs]
 
         return search.tune(
             {rule.name: {"step": step, **rule.knobs} for rule in family},
             evaluate,
             trials=settings.trials,
-            gradients=self.gradients(),
+            gradients=self.gradients(numbers),
             seed=settings.seed,
             rounds=settings.rounds,
         )
 
-    def rows(self, rule: Rule, tuned: search.Tuned) -> list[dict[str, Any]]:
-        """A tuned rule on both sets of instances: one row per run."""
+    def rows(self, rule: Rule, letter: str, tuned: search.Tuned) -> list[dict[str, Any]]:
+        """A tuned rule on the instances of a set: one row per run."""
         chosen, per_call, count = (
             tuned.best.settings,
             self.settings.tuning_instances,
@@ -426,11 +424,10 @@ class Bench:
         )
         spent = {"trials": count, "tuning_gradients": count * tuned.gradients}
         spent |= {"horizon": self.settings.horizon, "at_edge": bool(tuned.edges)}
-        head = {"scene": self.column.name, "method": rule.name, **chosen}
+        head = {"scene": self.column.name, "method": rule.name, **chosen, "set": letter}
+        numbers = self.numbers(SETS[letter])
         return [
-            {**head, "set": letter, **row, **spent}
-            for letter, role in SETS.items()
-            for numbers in [self.numbers(role)]
+            {**head, **row, **spent}
             for begin in range(0, len(numbers), per_call)
             for row in self._measured(rule, chosen, numbers[begin : begin + per_call])
         ]
@@ -445,7 +442,7 @@ class Bench:
         found = self.accuracies(numbers, ran)
         last = reaching.last_within(horizon, ran.time, found)
         reached = {
-            f"time_{level:g}": reaching.times_to_target(level, ran.time, found)
+            f"time_{level:g}": reaching.times_to_stay(level, horizon, ran.time, found)
             for level in self.settings.levels
         }
         rows = []
@@ -455,7 +452,7 @@ class Bench:
             rows.append(
                 {
                     "instance": self.instances[numbers[lane]].number,
-                    **{name: t if t <= horizon else np.inf for name, t in times.items()},
+                    **times,
                     "final_accuracy": float(last[lane]),
                     "utilisation": float(used.utilisation),
                     "thrown_away": float(reaching.wasted(used)),
@@ -468,8 +465,15 @@ class Bench:
 def run_column(settings: Settings, column: Column) -> pd.DataFrame:
     """The rows of all rules on one kind of workers."""
     bench, family = Bench(settings, column), rules(settings, column.n_workers)
-    tuned = bench.tuned(family)
-    return pd.DataFrame([row for rule in family for row in bench.rows(rule, tuned[rule.name])])
+    tuned = {letter: bench.tuned(family, role) for letter, role in SETS.items()}
+    return pd.DataFrame(
+        [
+            row
+            for rule in family
+            for letter in SETS
+            for row in bench.rows(rule, letter, tuned[letter][rule.name])
+        ]
+    )
 
 
 def study_of(settings: Settings) -> Result:
@@ -488,6 +492,7 @@ def study_of(settings: Settings) -> Result:
     times = [f"time_{level:g}" for level in settings.levels]
     facts: dict[str, Any] = {n: getattr(settings, n) for n in ("instances", "tuning_instances")}
     facts |= {"recordings": [*settings.even, *settings.uneven], "knobs": list(knobs)}
+    facts["tuned apart"] = True
     heads = ["scene", "set", "instance", "method", *knobs, *times]
     heads += ["final_accuracy", "utilisation", "thrown_away", "delay_mean"]
     heads += ["horizon", "trials", "tuning_gradients", "at_edge"]
@@ -579,10 +584,11 @@ def time_table(result: Result) -> results.Table:
     return part.table(
         ("rule", *every),
         rows,
-        f"Time to {_percent(last)} test accuracy, median over {result.facts['instances']} instances"
-        " of set A (ranks in set A / in set B: those that the instances leave open at"
-        f" {PAIR:.0%} a pair). Never: not by {result.rows['horizon'].iloc[0]:g}. The unit is the"
-        " mean time of a recorded job. First is who has the lowest mean logarithm over all.",
+        f"Time to stay at {_percent(last)} test accuracy until the end, median over"
+        f" {result.facts['instances']} instances of set A (ranks in set A / in set B: those that"
+        f" the instances leave open at {PAIR:.0%} a pair). Never: not by"
+        f" {result.rows['horizon'].iloc[0]:g}. The unit is the mean time of a recorded job. First"
+        " is who has the lowest mean logarithm over all.",
     )
 
 
@@ -622,8 +628,14 @@ def recording_table(result: Result) -> results.Table:
     return part.table(heads, rows, found.caption)
 
 
+def spread_table(result: Result) -> results.Table:
+    """How far apart the steps are that were chosen for the two sets."""
+    return sets.spread_table(sets.spread(result.rows, ["scene"]))
+
+
 TABLES = {
     "times": time_table,
+    "spread": spread_table,
     "costs": cost_table,
     "settings": summary.trial_table,
     "recordings": recording_table,
@@ -631,6 +643,10 @@ TABLES = {
 FACTS = {
     "trials": lambda result: sorted({int(count) for count in result.rows["trials"]}),
     "rules": lambda result: len(result.methods),
+    "cut": lambda result: {  # shares of the runs that never stay at the last level
+        scene: np.isinf(own[levels(result)[-1]]).groupby(own["set"]).mean().to_dict()
+        for scene, own in result.rows.groupby("scene", sort=False)
+    },
 }
 
 
@@ -640,7 +656,8 @@ def bars(result: Result) -> Illustration:
     scene = UNEVEN if UNEVEN in every else every[0]
     times = {rule: times_of(result, scene, rule) for rule in result.methods}
     order = sorted(times, key=lambda rule: float(times[rule].median))
-    label = f"time to {_percent(levels(result)[-1])} test accuracy [mean recorded job], {scene}"
+    goal = f"{_percent(levels(result)[-1])} test accuracy"
+    label = f"time to stay at {goal}\n[mean recorded job], {scene}"
     return Illustration(
         plots.bars(order, [times[rule] for rule in order], x_label=label),
         f"Workers: {scene}, set A. Median and quartiles over instances, none past"

@@ -34,11 +34,6 @@ def slim(problem: problems.Problem) -> problems.Problem:
     return replace(problem, data=data._replace(rows=data.rows[:, :1], size=data.size[:1]))
 
 
-def times_to_target(target: float, axis: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
-    """Where an accuracy is first read off, float64[K], infinity where never."""
-    return results.time_to_target(axis, accuracy, target=target, above=True)
-
-
 def times_to_stay(
     target: float, horizon: float, time: np.ndarray, accuracy: np.ndarray, axis: Any = None
 ) -> np.ndarray:
@@ -74,20 +69,13 @@ def last_within(horizon: float, axis: np.ndarray, values: np.ndarray) -> np.ndar
     return values[np.arange(len(values)), last]
 
 
-def score(
-    target: float, horizon: float, axis: np.ndarray, accuracy: np.ndarray, *, stays: bool = False
-) -> float:
-    """What is tuned and what is shown: the mean logarithm of the time to the target, cut.
+def score(target: float, horizon: float, axis: np.ndarray, accuracy: np.ndarray) -> float:
+    """What is tuned and what is shown: the mean logarithm of the time to stay at the target, cut.
 
     Where no run reaches the target, the last accuracy decides: a hundredth of what is missing is
-    added. Infinity where every run diverged. With `stays` the time is that of `times_to_stay`, else
-    the first crossing.
+    added. Infinity where every run diverged. The time is that of `times_to_stay`.
     """
-    times = (
-        times_to_stay(target, horizon, axis, accuracy)
-        if stays
-        else times_to_target(target, axis, accuracy)
-    )
+    times = times_to_stay(target, horizon, axis, accuracy)
     last = last_within(horizon, axis, accuracy)
     if not np.isfinite(last).any() and not np.isfinite(times).any():
         return math.inf

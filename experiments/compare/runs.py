@@ -175,7 +175,7 @@ def within(settings: Settings, runs: lanes.Ran) -> np.ndarray:
 
 def score(settings: Settings, time: np.ndarray, accuracy: np.ndarray) -> float:
     """What is tuned and what is shown: see `reaching.score`."""
-    return reaching.score(settings.target, settings.horizon, time, accuracy, stays=True)
+    return reaching.score(settings.target, settings.horizon, time, accuracy)
 
 
 def rounds_of(

@@ -87,7 +87,7 @@ def of_recorded_times(row: Any) -> dict[str, float]:
     ran = bench.run(rule, chosen, numbers)
     accuracies = bench.accuracies(numbers, ran)
     reached = {
-        f"time_{level:g}": reaching.times_to_target(level, ran.time, accuracies)[0]
+        f"time_{level:g}": reaching.times_to_stay(level, settings.horizon, ran.time, accuracies)[0]
         for level in settings.levels
     }
     last = reaching.last_within(settings.horizon, ran.time, accuracies)[0]
