@@ -24,12 +24,13 @@ from asyncjax.problems.data import Dataset, held_out_rows
 from experiments.data.places import Place, contents, package_folder, packed_or_not
 
 UNKNOWN, END = "<unk>", "<eos>"
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_PIECE = re.compile(rf"{_WORD.pattern}|\d+|[^\w\s]|_")
-_SPEAKER = re.compile(r"^\*\*[^*\n]+\*\*[ \t]*$", re.MULTILINE)
-_HEADING = re.compile(r"^#.*$", re.MULTILINE)
-_INSERTED = re.compile(r"[_*]*\[[^\]\n]*\][_*]*")  # [Aside], within marks of emphasis or not
-_DIRECTION = re.compile(r"(?<!\w)[_*]+(?:[^_*\n]|\n(?!\s*\n))+[_*]+")  # never across an empty line
+# Expressions stay texts, so that a cell of a part knows what its rows were made of.
+_WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
+_PIECE = rf"{_WORD}|\d+|[^\w\s]|_"
+_SPEAKER = r"(?m)^\*\*[^*\n]+\*\*[ \t]*$"
+_HEADING = r"(?m)^#.*$"
+_INSERTED = r"[_*]*\[[^\]\n]*\][_*]*"  # [Aside], within marks of emphasis or not
+_DIRECTION = r"(?<!\w)[_*]+(?:[^_*\n]|\n(?!\s*\n))+[_*]+"  # never across an empty line
 
 
 class Corpus(NamedTuple):
@@ -102,9 +103,10 @@ def speeches(play: str) -> list[str]:
         ['How now?']
     """
     spoken = []
-    for scene in _HEADING.split(play.replace("\\", "")):
-        for text in _SPEAKER.split(scene)[1:]:
-            spoken.append(" ".join(_DIRECTION.sub(" ", _INSERTED.sub(" ", text)).split()))
+    for scene in re.split(_HEADING, play.replace("\\", "")):
+        for text in re.split(_SPEAKER, scene)[1:]:
+            text = re.sub(_DIRECTION, " ", re.sub(_INSERTED, " ", text))
+            spoken.append(" ".join(text.split()))
     return [text for text in spoken if text]
 
 
@@ -161,7 +163,7 @@ def shakespeare_words(
         test_share: Share of each play's speeches, the last ones, for the test.
     """
     return _shakespeare(
-        lambda text: [*_PIECE.findall(text.lower()), END], n_words, genres, test_share
+        lambda text: [*re.findall(_PIECE, text.lower()), END], n_words, genres, test_share
     )
 
 
@@ -202,7 +204,7 @@ def plays() -> dict[str, list[str]]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
+    return re.findall(_WORD, text.lower())
 
 
 def _shakespeare(

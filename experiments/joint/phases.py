@@ -2,8 +2,9 @@
 
 The regression scene over how many times slower the old machines are, which share of the rows is
 dealt by label (the old hold the one, the new the other), and how many rows a unit has, by which the
-noise of a gradient falls. In each cell six arms are tuned alike and run on instances apart; what is
-shown is the time of Rescaled steps with an order of each worker's own over that of the best of the
+noise of a gradient falls. In each cell six arms are tuned alike, for each set on instances of its
+own, and run on instances apart; what is shown is the time from which on a run stays at the target,
+that of Rescaled steps with an order of each worker's own over that of the best of the
 others, which is picked on the reported instances, so that the map errs against the pair.
 
 A cell is written when it is measured; run it again with the same settings and it goes on.
@@ -24,18 +25,16 @@ from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import OPEN, Difference
-from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.joint import training
-from experiments.joint.scenes import rows_of
+from experiments.joint.scenes import rows_of, spread_table
 from experiments.joint.training import JOINT, MAPPED
 from experiments.joint.worlds import Scene
 
 NAME = "joint_map"
 TITLE = "Where do bias removal and a learned order gain more together?"
 PAPERS = ()
-NOTE = FIRST_CROSSING
 CLAIMS = ()
 TICKS = (0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5)
 
@@ -53,6 +52,7 @@ class Settings(training.Settings):
     trials: int = 4
     rounds: tuple[int, int] = (2, 4)
     records: int = 300
+    tuning_instances: int = 5
     first: ClassVar[int] = 1
 
 
@@ -247,7 +247,7 @@ def map_table(result: Result) -> results.Table:
     )
 
 
-TABLES = {"map": map_table}
+TABLES = {"map": map_table, "spread": spread_table}
 
 
 def brief(arm: str) -> str:

@@ -6,15 +6,16 @@ trains a logistic regression whose shards lie at machines of either generation a
 The full set: PD-ORS, whoever delivers is asked again, Rescaled steps, an order of each shard's own
 (where the link is the limit: fastest (k, load) with one balance for all). Each part is replaced
 alone, and all by plain choices. All knobs of all arms are tuned with equally many trials, for each
-target and for the gap at the end, on instances that are not shown.
+target and for the gap at the end, on instances that are not shown, others for each set.
 
     the full set beats plain choices     log T (full) - log T (all plain) below 0
     it beats every other set             the same against each arm with one part replaced
     a part is worth something            the same against the arms that replace this part, each
     PD-ORS earns more                    log utility (other) - log utility (PD-ORS) below 0
 
-Times that were never reached count as the horizon, so differences of logs are shorter than they
-are. Last gaps are not cut. A place is written when it is measured; run it again with the same
+T is the time from which on a run stays at a target for as long as it has machines. Times that were
+never reached count as the horizon, so differences of logs are shorter than they are. Last gaps are
+not cut. A place is written when it is measured; run it again with the same
 settings and it goes on.
 
 Where a placed job trains.
@@ -51,22 +52,22 @@ from asyncjax import clocks, cluster, results, simulation, traces
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Difference
 from asyncjax.study import summary
-from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds, seeds_of
+from asyncjax.study.protocol import TUNING_OF, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Settings as Setting, Tuned, log_range, tune
 from asyncjax.traces.synchronous import Rounds, trace_of_rounds
 from experiments import part
 from experiments.common.forest import forest
 from experiments.common.replays import shuffled_over
+from experiments.common.sets import SETS
 from experiments.joint import training
-from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, words
+from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, spread_table, words
 from experiments.joint.training import DRF, END, FULL, GOODPUT, PD_ORS, PLAIN, SHARDS, Arm
 from experiments.joint.worlds import Scene, World, world_of
 
 NAME = "joint_placed"
 TITLE = "A job that a scheduler places: what is each part worth, and all together?"
 PAPERS = ()
-NOTE = FIRST_CROSSING
 BEATS_PLAIN = "the full set beats plain choices"
 BEATS_ALL = "the full set beats every set with one part replaced"
 SHAPE, LINK_SHAPE = 16.0, 2.0  # of the gamma laws of computing and of exchange
@@ -103,7 +104,7 @@ class Settings(training.Settings):
     """What is run."""
 
     output: Path = Path("output/joint_placed")
-    floors: int = 10  # instances on which the floor of PD-ORS is tuned
+    floors: int = 10  # instances of each set on which its floor of PD-ORS is tuned
     trials: int = 6
     rounds: tuple[int, int] = (2, 8)
     records: int = 600
@@ -148,9 +149,9 @@ def schedulers(low: float | None) -> dict[str, Callable[..., cluster.Schedule]]:
     return {PD_ORS: pd_ors, DRF: cluster.drf, GOODPUT: cluster.marginal_goodput}
 
 
-def floor_of(settings: Settings, place: Place) -> Tuned:
-    """The floor of PD-ORS that earns most on tuning instances."""
-    instances = seeds_of(settings.base, TUNING, settings.floors)
+def floor_of(settings: Settings, place: Place, role: str) -> Tuned:
+    """The floor of PD-ORS that earns most on the tuning instances of a set."""
+    instances = seeds_of(settings.base, TUNING_OF[role], settings.floors)
 
     def utility(low: float, instance: Seeds) -> float:
         jobs, machines, _ = workload_of(place, instance)
@@ -407,15 +408,15 @@ def study_of(settings: Settings) -> Result:
     """Measures both places."""
     same = replace(settings, output=Path(), commit=False)
     makers = {place.name: partial(rows_of, same, place, arms) for place, arms in PLACES.items()}
-    facts = {"tuning": settings.tuning, "settings": ["step", "k", "load"]}
-    return training.in_turn(settings, makers, facts)
+    return training.in_turn(settings, makers, {"settings": ["step", "k", "load"]})
 
 
 def rows_of(settings: Settings, place: Place, arms: Sequence[Arm]) -> pd.DataFrame:
     """What all arms did at a place, and what their schedules earned and gave the trained job."""
-    floor = floor_of(settings, place)
-    low = floor.best.settings["low"]
-    sites = [sites_of(place, instance, schedulers(low)) for instance in settings.drawn]
+    floors = {role: floor_of(settings, place, role) for role in SETS.values()}
+    floors |= {TUNING_OF[role]: floor for role, floor in floors.items()}
+    lows = {role: floor.best.settings["low"] for role, floor in floors.items()}
+    sites = [sites_of(place, one, schedulers(lows[one.role])) for one in settings.drawn]
     worlds = [world_at(place, instance) for instance in settings.drawn]
     runs = training.Training(
         worlds,
@@ -426,7 +427,7 @@ def rows_of(settings: Settings, place: Place, arms: Sequence[Arm]) -> pd.DataFra
     )
 
     def beside(arm: Arm, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
-        site = sites[number][arm.scheduler]
+        site, role = sites[number][arm.scheduler], settings.drawn[number].role
         return {
             "held": np.nan if row["tuned_for"] == END else site.held(row["value"]),
             "scheduler": arm.scheduler,
@@ -434,8 +435,8 @@ def rows_of(settings: Settings, place: Place, arms: Sequence[Arm]) -> pd.DataFra
             "slots": site.budget,
             "gpu_slots": site.held(site.budget),
             "served": float(site.present.sum() / SHARDS),
-            "floor": low,
-            "floor_at_edge": bool(floor.edges),
+            "floor": lows[role],
+            "floor_at_edge": bool(floors[role].edges),
         }
 
     goals, gradients = (*map(str, settings.levels), END), dict.fromkeys(arms, place.gradients)
@@ -548,6 +549,7 @@ TABLES = {
     **{f"arms, {place.name}": partial(arm_table, place.name) for place in PLACES},
     **{f"claims, {place.name}": partial(claim_table, place.name) for place in PLACES},
     "schedules": schedule_table,
+    "spread": spread_table,
     "tuning": summary.trial_table,
 }
 

@@ -4,13 +4,15 @@ Four scenes in which the old half of a crew is slow and holds labels of its own,
 steps on every arrival hears it too seldom, and in which the noise of single rows is the limit.
 *Rescaled* steps (in proportion to a worker's measured time) take the bias away; an order learned
 from gradients (GraB, one a worker) lowers the noise. Eleven arms are tuned alike, an own step for
-each target, and run on two disjoint sets of instances (rows, speeds, first model drawn anew).
+each target, and run on two disjoint sets of instances (rows, speeds, first model drawn anew); the
+steps of each set are chosen on instances of its own.
 
     faster        log T of Rescaled with GraB minus log T of a single arm, over instances: below 0
     worth more    (what GraB takes off log T behind Rescaled) minus (what it takes off behind pure)
 
-Times that were never reached count as the horizon, so differences of logs are shorter than they
-are. The last gaps are not cut anywhere. A scene is written when it is measured; run it again with
+T is the time from which on a run stays at a target until the horizon. Times that were never reached
+count as the horizon, so differences of logs are shorter than they are. The last gaps are not cut
+anywhere. A scene is written when it is measured; run it again with
 the same settings and it goes on.
 """
 
@@ -28,9 +30,10 @@ from asyncjax import clocks, results, simulation, traces
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Condition, Difference, draws_at, interval, paired
 from asyncjax.study import summary
-from asyncjax.study.protocol import FIRST_CROSSING, reached
+from asyncjax.study.protocol import reached
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
+from experiments.common import sets
 from experiments.common.forest import forest
 from experiments.joint import training
 from experiments.joint.training import ARMS, BIASED, END, JOINT, SINGLE, UNBIASED, Arm
@@ -39,7 +42,6 @@ from experiments.joint.worlds import Scene, clock_of, world_of
 NAME = "joint_scenes"
 TITLE = "Do bias removal and a learned order gain more together?"
 PAPERS = ()
-NOTE = FIRST_CROSSING
 FASTER = "both together are faster than every arm with one of them or none"
 MORE = "an order is worth more once the bias is gone"
 DIGITS: Any = {"network": True, "n_workers": 10, "flipped": 0.2, "batch": 2, "units": 16}
@@ -56,7 +58,7 @@ class Settings(training.Settings):
     """What is run."""
 
     output: Path = Path("output/joint_scenes")
-    tuning: int = 3
+    tuning_instances: int = 5
     scenes: tuple[str, ...] = tuple(scene.name for scene in SCENES)
 
 
@@ -71,8 +73,7 @@ def study_of(settings: Settings) -> Result:
         raise ValueError(f"scenes must be among {', '.join(known)}, got {unknown[0]!r}")
     same = replace(settings, output=Path(), scenes=(), commit=False)
     makers = {name: partial(rows_of, same, known[name]) for name in settings.scenes}
-    facts = {"tuning": settings.tuning, "settings": ["step"]}
-    return training.in_turn(settings, makers, facts)
+    return training.in_turn(settings, makers, {"settings": ["step"]})
 
 
 def rows_of(
@@ -267,6 +268,11 @@ def gain_table(result: Result) -> results.Table:
     return part.table([*heads, "interaction, set A", "set B"], rows, text, 3)
 
 
+def spread_table(result: Result) -> results.Table:
+    """How far what was chosen for set A lies from what was chosen for set B, by arm."""
+    return sets.spread_table(sets.spread(result.rows, result.cell))
+
+
 def words(result: Result, asked: Sequence[Claim]) -> dict[str, str]:
     """Verdicts of both sets by claim."""
     return {text: ", ".join(own.values()) for text, own in result.verdicts(asked).items()}
@@ -287,6 +293,7 @@ TABLES = {
     "times": times_table,
     "gains": gain_table,
     "claims": claim_table,
+    "spread": spread_table,
     "tuning": summary.trial_table,
 }
 

@@ -8,6 +8,7 @@ gradients: *CD-GraB* (one balance) in rounds and *GraB* (one a worker) out of st
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,13 +17,14 @@ import numpy as np
 import optax
 import pandas as pd
 
-from asyncjax import orders, problems, simulation, steps, traces
-from asyncjax.study.compare import SETS
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of, time_to
+from asyncjax import orders, problems, results, simulation, steps, traces
+from asyncjax.study.protocol import TUNING_OF, Seeds
 from asyncjax.study.result import Result
-from asyncjax.study.search import Knob, Settings as Setting, choices, log_range, tune
+from asyncjax.study.search import Knob, Settings as Setting, Tuned, choices, log_range, tune
+from experiments.common import sets
 from experiments.common.kept_rows import once
 from experiments.common.replays import losses_of, recorded, with_step
+from experiments.common.sets import SETS
 from experiments.joint.worlds import World
 
 SYNCHRONOUS, PURE, SHUFFLED = "synchronous", "pure", "shuffled"
@@ -34,7 +36,6 @@ K, LOAD, STEP = "k", "load", "step"  # knobs
 LONGEST = 8192  # delays that Adaptive 1 tells apart
 SHARDS = 8  # of a placed job
 COUNTS, LOADS = (2, 4, SHARDS), (1, 4, 8)
-TOGETHER = 5  # records whose mean must be at a target: one that dips is not there
 LATE = 0.1  # share of the horizon, at its end, whose mean is the last gap
 WORST = 1e6  # times the first gap: a run that diverged
 END = "end"  # tuned for the last gap, and not for the time to a level
@@ -157,7 +158,7 @@ class Settings:
 
     output: Path = Path("output/joint")
     seed: int = 0  # of each part the base of all seeds is another, so that instances are its own
-    tuning: int = 10  # instances
+    tuning_instances: int = 10  # of each set
     instances: int = 10  # of each set
     trials: int = 5  # of an arm in a round
     rounds: tuple[int, int] = (2, 5)
@@ -172,9 +173,8 @@ class Settings:
 
     @property
     def drawn(self) -> list[Seeds]:
-        """All instances: those that are tuned on, then both sets."""
-        counts = {TUNING: self.tuning, SET_A: self.instances, SET_B: self.instances}
-        return [one for role, count in counts.items() for one in seeds_of(self.base, role, count)]
+        """The instances of set A, of set B, and those to tune each on."""
+        return list(sets.drawn(replace(self, seed=self.base)))
 
 
 def in_turn(
@@ -187,7 +187,8 @@ def in_turn(
         found.append(once(settings.output / "cells", make))
         print(flush=True)
     rows = pd.concat(found, ignore_index=True)
-    return Result(rows, "value", facts, settings.seed, cut=("value",))
+    told = {"tuning": settings.tuning_instances, "tuned apart": True, **facts}
+    return Result(rows, "value", told, settings.seed, cut=("value",))
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,26 +204,22 @@ class Curve:
         late = self.gap[self.time > (1 - LATE) * self.time[-1]]
         return float(np.cumsum(late)[-1] / len(late))
 
-    @property
-    def steady(self) -> np.ndarray:
-        """Mean of each record and those before it, float64[R]; inf where there are too few."""
-        sums = np.cumsum(np.append(0.0, self.gap))
-        mean = (sums[TOGETHER:] - sums[:-TOGETHER]) / TOGETHER
-        return np.pad(mean, (TOGETHER - 1, 0), constant_values=np.inf)
-
     def reached(self, goal: str) -> float:
-        """The last gap; or the first time at which some records' mean has a level behind it."""
-        return self.last if goal == END else time_to(self.time, self.steady, 1 - float(goal))
+        """The last gap; or the time from which on the run has a level behind it; inf: never."""
+        if goal == END:
+            return self.last
+        return float(results.time_to_target(self.time, self.gap, 1 - float(goal), stays=True))
 
     def score(self, goal: str, horizon: float) -> float:
         """What tuning makes small.
 
-        Formula: `log(min(T, H) / H) + max(0, log(lowest gap / target))`, T the time to a level; or,
+        Formula: `log(min(T, H) / H) + max(0, log(last gap / target))`, T the time to a level; or,
         for the end, the log of the last gap.
         """
+        last = np.log(max(self.last, 1e-12))
         if goal == END:
-            return np.log(max(self.last, 1e-12))
-        missed = np.log(max(self.steady.min(), 1e-12) / (1 - float(goal)))
+            return last
+        missed = last - np.log(1 - float(goal))
         return np.log(min(self.reached(goal), horizon) / horizon) + max(missed, 0.0)
 
 
@@ -306,12 +303,12 @@ def measured(
     gradients: Mapping[Arm, int],
     beside: Callable[[Arm, int, Mapping[str, Any]], Mapping[str, Any]],
 ) -> pd.DataFrame:
-    """Tunes all arms for each goal and runs them on both sets: a row an instance, arm and goal.
+    """Tunes all arms for each goal and set, and runs them: a row an instance, arm and goal.
 
     Args:
         settings: Of the part.
         scene: Its name.
-        runs: The first `settings.tuning` of their worlds are tuned on.
+        runs: Of the worlds of `settings.drawn`.
         goals: Levels, and `END`, each with settings of its own.
         gradients: By arm, of a trial on an instance.
         beside: `(arm, number, row) -> columns` of world `number`.
@@ -319,39 +316,43 @@ def measured(
     horizon = runs.horizon
     spaces = {f"{arm.name} | {goal}": (arm, goal) for goal in goals for arm in gradients}
 
-    def evaluate(name: str, tried: Sequence[Setting], _: int) -> list[float]:
-        arm, goal = spaces[name]
-        print(".", end="", flush=True)
-        each = [runs.curves(arm, number, tried) for number in range(settings.tuning)]
-        return np.mean([[one.score(goal, horizon) for one in own] for own in each], 0).tolist()
+    def tuned(role: str) -> dict[str, Tuned]:
+        places = sets.places(settings.drawn, TUNING_OF[role])
 
-    tuned = tune(
-        {name: arm.space for name, (arm, _) in spaces.items()},
-        evaluate,
-        trials=settings.trials,
-        gradients=1,  # as many as there is time for
-        seed=settings.base,
-        rounds=settings.rounds,
-    )
-    rows = []
-    for arm, count in gradients.items():
-        found = {goal: tuned[f"{arm.name} | {goal}"] for goal in goals}
+        def evaluate(name: str, tried: Sequence[Setting], _: int) -> list[float]:
+            arm, goal = spaces[name]
+            print(".", end="", flush=True)
+            each = [runs.curves(arm, number, tried) for number in places]
+            return np.mean([[one.score(goal, horizon) for one in own] for own in each], 0).tolist()
+
+        return tune(
+            {name: arm.space for name, (arm, _) in spaces.items()},
+            evaluate,
+            trials=settings.trials,
+            gradients=1,  # as many as there is time for
+            seed=settings.base,
+            rounds=settings.rounds,
+        )
+
+    by_set, rows = {letter: tuned(role) for letter, role in SETS.items()}, []
+    for arm, (letter, role) in product(gradients, SETS.items()):
+        found = {goal: by_set[letter][f"{arm.name} | {goal}"] for goal in goals}
         best = [own.best.settings for own in found.values()]
-        for place in range(2 * settings.instances):
-            number = settings.tuning + place
+        for instance, number in enumerate(sets.places(settings.drawn, role)):
             curves = runs.curves(arm, number, best)
             for (goal, own), curve in zip(found.items(), curves, strict=True):
+                spent = gradients[arm] * settings.tuning_instances * len(own.trials)
                 row = {
                     "scene": scene,
-                    "set": list(SETS)[place // settings.instances],
-                    "instance": place % settings.instances,
+                    "set": letter,
+                    "instance": instance,
                     "method": arm.name,
                     "tuned_for": goal,
                     **own.best.settings,
                     "value": curve.reached(goal),
                     "horizon": np.inf if goal == END else horizon,
                     "trials": len(own.trials),
-                    "tuning_gradients": count * settings.tuning * len(own.trials),
+                    "tuning_gradients": spent,
                     "at_edge": bool(own.edges),
                 }
                 rows.append(row | dict(beside(arm, number, row)))

@@ -15,7 +15,7 @@ SAID = (
     " target again."
 )
 ROWS = (
-    *("diloco", "joint_scenes", "joint_map", "joint_placed"),
+    "diloco",
     *("matrix", "matrix_full"),
     "ordered_networks",
     *("straggler_times", "straggler_training"),

@@ -52,7 +52,7 @@ def test_a_gain_is_beside_the_best_of_the_others(joint, word):
 @pytest.mark.optimised
 def test_a_small_map_is_measured_drawn_and_read_again(tmp_path):
     cells = {"unevenness": (4.0,), "skew": (0.0, 1.0), "rows": (1,), "horizon": 200.0}
-    counts = {"tuning": 1, "instances": 3, "trials": 4, "rounds": (1, 2), "records": 100}
+    counts = {"tuning_instances": 1, "instances": 3, "trials": 4, "rounds": (1, 2), "records": 100}
     settings = Settings(tmp_path, level=0.97, **cells, **counts)
     result = phases.study_of(settings)
     for letter in result.sets:

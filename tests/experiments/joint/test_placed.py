@@ -108,7 +108,13 @@ def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
 @pytest.mark.optimised
 def test_all_together_end_lower_than_plain_choices_and_than_one_part_replaced():
     settings = placed.Settings(
-        tuning=1, instances=2, floors=1, trials=4, rounds=(1, 2), records=100, levels=(0.98,)
+        tuning_instances=1,
+        instances=2,
+        floors=1,
+        trials=4,
+        rounds=(1, 2),
+        records=100,
+        levels=(0.98,),
     )
     others = {"steps: constant": 0.5, "rows: drawn": 0.7, PLAIN.name: 0.4}
     several = [arm for arm in COMPUTING if arm.name in {FULL.name, *others}]
