@@ -237,10 +237,8 @@ def reached(
     times: np.ndarray,
     values: np.ndarray,
     levels: Sequence[float],
-    *,
-    stays: bool = False,
 ) -> tuple[list[float], float]:
-    """When losses were first at each level by a record, and the share of the way that is left.
+    """From which record on losses stay at each level, and the share of the way that is left.
 
     A loss that is not a number is never at a target; a run that ends so has all of the way left.
 
@@ -250,15 +248,15 @@ def reached(
         times: float[R], of the records.
         values: float[R], losses.
         levels: Shares of the way from the first loss to the lowest.
-        stays: From when on they were there for good, and not when first.
 
     Returns:
-        A time a level, infinity where never, and the share left at the horizon.
+        A time a level, infinity where the last record by the horizon is not there, and the share
+        left at the horizon.
     """
     left = (values - instance.lowest) / (instance.first - instance.lowest)
     left = np.where(np.isfinite(left), left, np.inf)[times <= horizon]
     times = times[times <= horizon]
-    when = [results.time_to_target(times, left, 1.0 - level, stays=stays) for level in levels]
+    when = [results.time_to_target(times, left, 1.0 - level, stays=True) for level in levels]
     return [float(time) for time in when], float(left[-1]) if left.size else 1.0
 
 

@@ -2,12 +2,12 @@
 
 A factorial of scenes: five kinds of workers, rows dealt at random or a class held by the slow
 alone, low and high noise, free and dear links. In each scene every method gets the same number of
-trials over all of its knobs, scored by the time to the last target on instances that are not shown;
-two disjoint sets of instances are. A finished piece is a file: a run that was killed goes on where
-it was, to the same bits, and other settings, or another state of the code, never use it. Run it
-with `python -m experiments.matrix`; `--full` takes all methods on ten of the scenes
-(`matrix_full`). `--engine processes --workers 8`, or `--engine ray`, computes pieces on the cores
-of this machine, or on a cluster.
+trials over all of its knobs, scored by the time from which on a run stays at the last target; two
+disjoint sets of instances are shown, and each tunes on others of its own. A finished piece is a
+file: a run that was killed goes on where it was, to the same bits, and other settings, or another
+state of the code, never use it. Run it with `python -m experiments.matrix`; `--full` takes all
+methods on ten of the scenes (`matrix_full`). `--engine processes --workers 8`, or `--engine ray`,
+computes pieces on the cores of this machine, or on a cluster.
 
 A method's *speed-up* in a family of scenes is the time of synchronous SGD over its own: for every
 instance the geometric mean over the family's scenes of times that are cut at the horizon, and then
@@ -31,24 +31,22 @@ from asyncjax.results import plots
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import paired
-from asyncjax.study import search
-from asyncjax.study.cells import Cells, engine_of, spread
+from asyncjax.study import cells, search
 from asyncjax.study.digests import key_of
 from asyncjax.study.methods import DEFAULTS, METHODS, REFERENCE
-from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.protocol import TUNING_OF, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.scene import Scene
-from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS, LEFT, N_WORKERS, TO_TARGET
+from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS, LEFT, N_WORKERS, ROUNDS, TO_TARGET
 from experiments import part
+from experiments.common.sets import SETS, spread, spread_table
 from experiments.matrix import decision
 from experiments.matrix.lanes import Run, found_of, space_of
 
 NAME = "matrix"
 TITLE = "Which method copes best, over uneven workers, skewed data, noise and links?"
 PAPERS = ()
-NOTE = FIRST_CROSSING
 COMMAND = "python -m experiments.matrix --commit"
-SETS = {"A": SET_A, "B": SET_B}
 CURVE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98)  # levels that are read
 AT = [CURVE.index(level) for level in COLUMNS]  # of them, those in the rows
 LEVEL_WITH = 1.05  # a method this much faster than synchronous SGD is not called level with it
@@ -82,7 +80,7 @@ class Settings:
     methods: tuple[str, ...] = ()  # names; none: the default ones. Synchronous SGD always runs
     scenes: tuple[str, ...] = ()  # names; none: all, or those of `--full`
     instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 5
+    tuning_instances: int = 5  # for each set its own
     trials: int = 4  # settings that a method tries in a round of tuning
     rounds: tuple[int, int] = (3, 8)  # least and most; more where a best value is at an edge
     seed: int = 0
@@ -100,9 +98,11 @@ class Piece(NamedTuple):
     runs: tuple[Run, ...]
 
 
-Tuned = Mapping[tuple[str, str], search.Tuned]  # by method and scene
+Goal = tuple[str, str]  # what settings are chosen for: a scene, and a set by its letter
+Tuned = Mapping[tuple[str, Goal], search.Tuned]  # by method and goal
 # By method: times float[scenes, sets, instances, levels], gaps float[scenes, sets, instances].
 Outcomes = Mapping[str, tuple[np.ndarray, np.ndarray]]
+Asked = Mapping[tuple[str, Goal], Sequence[search.Settings]]
 
 
 def study_of(settings: Settings) -> Result:
@@ -157,56 +157,66 @@ def measured(settings: Settings) -> tuple[Result, Outcomes]:
         for place, name in enumerate(settings.scenes)
         for method, (times, gaps) in outcomes.items()
         for (number, letter), instance in product(enumerate(SETS), range(settings.instances))
-        for at, chosen in [((place, number, instance), tuned[method, name])]
+        for at, chosen in [((place, number, instance), tuned[method, (name, letter)])]
     ]
     facts = {name: getattr(settings, name) for name in ("instances", "tuning_instances")}
     problems = sorted({FACTORS[name].problem for name in settings.scenes})
-    facts = {"n_workers": N_WORKERS, **facts, "problems": problems}
+    facts = {"n_workers": N_WORKERS, **facts, "problems": problems, "tuned apart": True}
     return Result(pd.DataFrame(rows), COMPARED, facts, settings.seed), outcomes
 
 
 def searched(settings: Settings) -> Tuned:
-    """Tunes all methods in all scenes.
+    """Tunes all methods in all scenes, for each set on instances of its own.
 
-    A scene's methods all get another round as long as the best value of any of them is at an edge.
+    A scene's methods all get another round for a set as long as the best value of any of them is at
+    an edge.
     """
-    instances = seeds_of(settings.seed, TUNING, settings.tuning_instances)
-    # Gradients of a trial: as workers compute them who never wait and have no link.
-    gradients = {s: round(len(instances) * N_WORKERS * FACTORS[s].horizon) for s in settings.scenes}
-    found = {
-        (method, scene): search.Tuned(space_of(METHODS[method]), (), gradients[scene])
-        for method, scene in product(settings.methods, settings.scenes)
+    drawn = {
+        letter: seeds_of(settings.seed, TUNING_OF[role], settings.tuning_instances)
+        for letter, role in SETS.items()
     }
-    scenes, (least, most) = settings.scenes, settings.rounds
-    for turn in range(most):
-        print(f"round {turn + 1}: {len(scenes)} of {len(settings.scenes)} scenes", flush=True)
-        asked = {
-            (method, scene): search.propose(
-                found[method, scene], method, settings.trials, settings.seed, turn
-            )
-            for method, scene in product(settings.methods, scenes)
-        }
+
+    def evaluate(asked: Asked, turn: int) -> dict[tuple[str, Goal], list[float]]:
+        title = f"round {turn + 1}"
+        print(f"{title}: {len({goal for _, goal in asked})} scenes of a set", flush=True)
         pieces = [
             piece_of(
                 method,
-                f"round {turn + 1}",
-                [(scene, tried) for scene in scenes for tried in asked[method, scene][1]],
-                instances,
+                title,
+                [
+                    (scene, tried, drawn[letter])
+                    for (name, (scene, letter)), several in asked.items()
+                    for tried in several
+                    if name == method
+                ],
             )
             for method in settings.methods
         ]
-        for method, (times, gaps) in computed(settings, pieces).items():
-            per_trial = (np.split(one, len(one) // len(instances)) for one in (times, gaps))
-            trials = zip(*per_trial, strict=True)
-            for scene in scenes:
-                space, tried = asked[method, scene]
-                scores = [score(scene, *next(trials)) for _ in tried]
-                found[method, scene] = found[method, scene].told(space, tried, scores, turn)
-        if turn + 1 >= least:
-            scenes = [s for s in scenes if any(found[m, s].edges for m in settings.methods)]
-        if not scenes:
-            break
-    return found
+        trials = {
+            method: zip(
+                *(np.split(one, len(one) // settings.tuning_instances) for one in both), strict=True
+            )
+            for method, both in computed(settings, pieces).items()
+        }
+        return {
+            (method, goal): [score(goal[0], *next(trials[method])) for _ in several]
+            for (method, goal), several in asked.items()
+        }
+
+    found = search.search(
+        {method: space_of(METHODS[method]) for method in settings.methods},
+        list(product(settings.scenes, SETS)),
+        evaluate,
+        trials=settings.trials,
+        rounds=settings.rounds,
+        seed=settings.seed,
+    )
+    # Gradients of a trial: as workers compute them who never wait and have no link.
+    each = settings.tuning_instances * N_WORKERS
+    return {
+        (method, goal): replace(tuned, gradients=round(each * FACTORS[goal[0]].horizon))
+        for (method, goal), tuned in found.items()
+    }
 
 
 def score(scene: str, times: np.ndarray, gaps: np.ndarray) -> float:
@@ -224,12 +234,17 @@ def score(scene: str, times: np.ndarray, gaps: np.ndarray) -> float:
 
 def reported(settings: Settings, tuned: Tuned) -> Outcomes:
     """The tuned methods on both sets."""
-    drawn = [
-        one for role in SETS.values() for one in seeds_of(settings.seed, role, settings.instances)
-    ]
+    drawn = {
+        letter: seeds_of(settings.seed, role, settings.instances) for letter, role in SETS.items()
+    }
+    goals = list(product(settings.scenes, SETS))
     pieces = [
-        piece_of(m, "reported", [(s, tuned[m, s].best.settings) for s in settings.scenes], drawn)
-        for m in settings.methods
+        piece_of(
+            method,
+            "reported",
+            [(goal[0], tuned[method, goal].best.settings, drawn[goal[1]]) for goal in goals],
+        )
+        for method in settings.methods
     ]
     shape = len(settings.scenes), len(SETS), settings.instances
     return {
@@ -239,28 +254,28 @@ def reported(settings: Settings, tuned: Tuned) -> Outcomes:
 
 
 def piece_of(
-    method: str, what: str, tried: Iterable[tuple[str, search.Settings]], instances: Sequence[Seeds]
+    method: str, what: str, tried: Iterable[tuple[str, search.Settings, Sequence[Seeds]]]
 ) -> Piece:
-    """Runs of a method in scenes, with settings each, on all of some instances."""
-    runs = [Run(scene, one, tuple(knobs.items())) for scene, knobs in tried for one in instances]
+    """Runs of a method in scenes, with settings each, on instances."""
+    runs = [Run(scene, one, tuple(knobs.items())) for scene, knobs, drawn in tried for one in drawn]
     return Piece(f"{method}, {what}", method, tuple(runs))
 
 
 def computed(settings: Settings, pieces: Sequence[Piece]) -> Outcomes:
     """By method times float[runs, levels] and gaps float[runs]; a piece on file is read."""
-    cells, keys = Cells(settings.output / "cells"), [key_of(compute, piece) for piece in pieces]
+    kept, keys = cells.Cells(settings.output / "cells"), [key_of(compute, one) for one in pieces]
     named = dict(zip(pieces, keys, strict=True))
-    missing = [piece for piece, key in named.items() if cells.get(key) is None]
+    missing = [piece for piece, key in named.items() if kept.get(key) is None]
     settings.output.joinpath("cells").mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         done = ((piece, compute(piece)) for piece in missing)
         if settings.engine != "here":
-            engine = engine_of(settings.engine, settings.workers, settings.address)
-            done = spread(stack.enter_context(engine), compute, missing)
+            engine = cells.engine_of(settings.engine, settings.workers, settings.address)
+            done = cells.spread(stack.enter_context(engine), compute, missing)
         for place, (piece, arrays) in enumerate(done, start=1):
-            cells.put(named[piece], arrays)
+            kept.put(named[piece], arrays)
             print(f"[{place}/{len(missing)}] {piece.title}: {len(piece.runs)} runs", flush=True)
-    known = {piece.method: cells.get(key) or {} for piece, key in named.items()}
+    known = {piece.method: kept.get(key) or {} for piece, key in named.items()}
     return {method: (arrays["times"], arrays["gaps"]) for method, arrays in known.items()}
 
 
@@ -392,10 +407,11 @@ def family_table(result: Result, families: Mapping[str, Where], text: str) -> re
     return part.table(
         ("method", *shown),
         [(m, *(cell(m, where) for where in shown.values())) for m in ordered(result)],
-        "How many times as fast as synchronous SGD to 95 % of the way, both tuned: geometric mean,"
-        f" in brackets its 95 % interval over {result.facts['instances']} instances, then the"
-        " mean in set B. Times are cut at the horizon: > where only runs of synchronous SGD are, <"
-        f" where only some of the method are. {text}",
+        "How many times as fast as synchronous SGD until a run stays at 95 % of the way, both"
+        " tuned: geometric mean, in brackets its 95 % interval over"
+        f" {result.facts['instances']} instances, then the mean in set B. Times are cut at the"
+        " horizon: > where only runs of synchronous SGD are, < where only some of the method are."
+        f" {text}",
     )
 
 
@@ -409,9 +425,9 @@ def rank_table(result: Result) -> results.Table:
     return part.table(
         ("method", *columns),
         pd.DataFrame(columns).loc[ordered(result)].itertuples(),
-        "Ranks by time to 95 % of the way, set A: from one more than how many methods are"
-        " significantly faster to all but those significantly slower; all pairs share a doubt of"
-        " 5 %.",
+        "Ranks by time until a run stays at 95 % of the way, set A: from one more than how many"
+        " methods are significantly faster to all but those significantly slower; all pairs share a"
+        " doubt of 5 %.",
     )
 
 
@@ -427,17 +443,22 @@ def trial_table(result: Result) -> results.Table:
             ),
             "gradients of tuning": trials["tuning_gradients"].sum().astype(int),
             "there in time": there.groupby("method")["there"].mean().map("{:.0%}".format),
-            "scenes with a best value at an edge": trials["at_edge"].sum().astype(int),
+            "best values at an edge": trials["at_edge"].sum().astype(int),
         }
     )
     return part.table(
         ("method", *rows),
         rows.loc[ordered(result)].itertuples(),
-        f"Of {result.rows['scene'].nunique()} scenes. Gradients as workers compute them who never"
-        " wait and have no link. There in time: runs of set A that reach 95 % of the way by the"
-        " horizon.",
+        f"Of {result.rows['scene'].nunique()} scenes, for each set tuned by itself. Gradients as"
+        " workers compute them who never wait and have no link. There in time: runs of set A that"
+        " stay at 95 % of the way from some time before the horizon on.",
         left=2,
     )
+
+
+def apart_table(result: Result) -> results.Table:
+    """How far apart the steps lie that the two sets chose for a scene."""
+    return spread_table(spread(result.rows, ["scene"]))
 
 
 TABLES = {
@@ -447,10 +468,17 @@ TABLES = {
     ),
     "ranks": rank_table,
     "tuning": trial_table,
+    "spread": apart_table,
     "leaves": decision.leaf_table,
     "wrong leaves": decision.wrong_table,
 }
-FACTS = {"decision": decision.facts_of}
+FACTS = {
+    "decision": decision.facts_of,
+    "rounds": lambda _: dict(ROUNDS),
+    "there": lambda result: (
+        np.isfinite(result.rows[COMPARED]).groupby(result.rows["noise"]).mean().to_dict()
+    ),
+}
 
 
 def heat_map(result: Result) -> Illustration:
@@ -487,8 +515,9 @@ def heat_map(result: Result) -> Illustration:
         bar.set_ticks(list(ticks), labels=[f"{2.0**tick:g}" for tick in ticks])
     return Illustration(
         figure,
-        "Speed-up over synchronous SGD to 95 % of the way, all knobs tuned, set A: geometric mean"
-        " over noise levels and instances. A time that never came counts as the horizon.",
+        "Speed-up over synchronous SGD until a run stays at 95 % of the way, all knobs tuned, set"
+        " A: geometric mean over noise levels and instances. A time that never came counts as the"
+        " horizon.",
     )
 
 
@@ -511,8 +540,8 @@ def level_curves(result: Result) -> Illustration:
         axes.set_title(panel)
     return Illustration(
         figure,
-        "Speed-up over synchronous SGD by target, set A, with 95 % intervals of pure and Rescaled."
-        " Below 1 synchronous SGD is first.",
+        "Speed-up over synchronous SGD until a run stays at a target, set A, with 95 % intervals of"
+        " pure and Rescaled. Below 1 synchronous SGD is first.",
     )
 
 

@@ -47,7 +47,7 @@ class Run(NamedTuple):
     knobs: tuple[tuple[str, Any], ...]
 
 
-Found = tuple[list[float], float]  # when a run was first at each level, what is left of the way
+Found = tuple[list[float], float]  # when a run is at each level for good, what is left of the way
 
 
 def found_of(name: str, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
@@ -302,10 +302,8 @@ def read_off(
     times: np.ndarray,
     models: np.ndarray,
     levels: Sequence[float],
-    *,
-    stays: bool = False,
 ) -> Found:
-    """When a run was first at each level by a record, and what is left at the horizon.
+    """From which record on a run stays at each level, and what is left at the horizon.
 
     Args:
         data: The instance.
@@ -313,13 +311,12 @@ def read_off(
         times: float[R], of the records.
         models: float[R, d].
         levels: Shares of the way from the first loss to the lowest.
-        stays: From when on it was at each for good, and not when first.
     """
     values = scenes.losses(data.features, data.signs, models)
-    return scenes.reached(data, horizon, times, values, levels, stays=stays)
+    return scenes.reached(data, horizon, times, values, levels)
 
 
-def crossings(
+def arrivals(
     parts: Sequence[Drawn],
     runs: Sequence[traces.EventTrace],
     optimizer: Callable[[Any], Any],
@@ -328,10 +325,8 @@ def crossings(
     level: float,
     horizon: float = np.inf,
     records: int = RECORDS,
-    *,
-    stays: bool = False,
 ) -> np.ndarray:
-    """When runs were first at a level, and what was left, float64[2, steps, runs].
+    """From when on runs stay at a level, and what was left, float64[2, steps, runs].
 
     Args:
         parts: The data of each run.
@@ -342,7 +337,6 @@ def crossings(
         level: Share of the way from the first loss to the lowest.
         horizon: Until when runs are watched.
         records: How often the loss is read.
-        stays: From when on they were there for good, and not when first.
     """
     swept = simulation.sweep(
         replace(side_by_side([part.problem for part in parts]), metrics_of=(("model", raveled),)),
@@ -357,10 +351,10 @@ def crossings(
     when = np.asarray(swept.time).reshape(len(runs), -1)  # a row a trace
     ways = np.asarray(swept.metrics["model"])
     found = [
-        [read_off(part, horizon, time, part.start + way, (level,), stays=stays) for way in by_step]
+        [read_off(part, horizon, time, part.start + way, (level,)) for way in by_step]
         for part, time, by_step in zip(parts, when, ways, strict=True)
     ]
-    return np.array([[(first[0], left) for first, left in one] for one in found]).T
+    return np.array([[(there[0], left) for there, left in one] for one in found]).T
 
 
 @cache

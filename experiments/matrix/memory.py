@@ -43,7 +43,7 @@ from experiments import part
 from experiments.common import doors
 from experiments.common.kept_rows import once
 from experiments.matrix import decision
-from experiments.matrix.lanes import chosen_table, crossings
+from experiments.matrix.lanes import arrivals, chosen_table
 
 NAME = "matrix_memory"
 TITLE = "Which verdicts change when times have memory?"
@@ -157,7 +157,7 @@ def times_of(
 
     factors = Factors("recorded", scene.skew, scene.noise, "free")
     optimizer: Any = METHODS[method].optimizer  # none of these is without
-    found = crossings(
+    found = arrivals(
         [drawn(factors, one) for _, one in asked],
         traces.lasting(make, scene.horizon, n_updates=RECORDS, multiple_of=RECORDS),
         optimizer,
@@ -165,7 +165,6 @@ def times_of(
         [one for _, one in asked],
         LEVELS[-1],
         scene.horizon,
-        stays=True,
     )
     return found.reshape(2, len(steps), len(knobs), len(drawings))
 
@@ -367,8 +366,9 @@ def advised(result: Result) -> dict[str, Any]:
     """What the tree of the decision page says under each clock.
 
     Returns:
-        The scenes in which memory makes it say something else (`changed`, in words), and by memory
-        the time of what the tree says over that of what set A finds fastest, on set B.
+        The scenes in which memory makes it say something else (`changed`, in words); by memory the
+        time of what the tree says over that of what set A finds fastest, on set B, where that was
+        run here; and what it says that was not (`not run`).
     """
     tree = decision.decided(part.committed("matrix")).tree
     changed, cost = [], dict[str, str]()
@@ -387,13 +387,16 @@ def advised(result: Result) -> dict[str, Any]:
             scene = Place(recording, memory, *rest)
             if method != said[scene._replace(memory=ALONE)]:
                 changed.append(f"{scene.name}: {method}")
+            if method not in result.methods:
+                continue
             best = result.rank({"scene": scene.name}, "A")["method"].iloc[0]
             values = (result.values(name, "B", scene=scene.name) for name in (method, best))
             logs.append([np.log(table.to_numpy()[0]) for table in values])
         named, best = np.mean(logs, axis=0)
         cost[memory] = decision.ratio_of(paired(named, best, result.seed)).text
     asked = sum(memory != ALONE for _, memory, *_ in said)
-    return {"scenes": asked, "changed": changed, "over best": cost}
+    missing = sorted({*said.values()} - {*result.methods})
+    return {"scenes": asked, "changed": changed, "over best": cost, "not run": missing}
 
 
 def _changed(result: Result, letter: str, level: float, recording: str, memory: str) -> Condition:

@@ -30,7 +30,7 @@ from asyncjax.study.protocol import LEVELS, SETS, TUNING_OF, Seeds, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
 from experiments import part
-from experiments.matrix.lanes import chosen_table, crossings
+from experiments.matrix.lanes import arrivals, chosen_table
 
 NAME = "matrix_straggler"
 TITLE = "What does one slow worker cost those who wait for it?"
@@ -86,9 +86,7 @@ def times(
     keys = [jax.random.key(one.noise(0)) for one in drawings]
     runs = [rule.trace(clock, n_updates=n_updates, key=key) for key in keys]
     optimizer: Any = METHODS[method].optimizer
-    return crossings(
-        parts, runs, optimizer, step_sizes, drawings, LEVELS[-1], records=n, stays=True
-    )[0]
+    return arrivals(parts, runs, optimizer, step_sizes, drawings, LEVELS[-1], records=n)[0]
 
 
 def study_of(settings: Settings) -> Result:

@@ -17,7 +17,7 @@ from asyncjax.stragglers.policies.policy import check_policy
 from asyncjax.study import scenes
 from asyncjax.study.command import ROWS as STORED
 from asyncjax.study.methods import METHODS, POLICIES, REFERENCE, STEP_RULES
-from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, TUNING_OF, Seeds
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.common.side_by_side import raveled
@@ -29,6 +29,7 @@ from tests.experiments.test_decision import result_of as made_up
 ONE = Seeds(0, TUNING, 0)
 SCENES = scenes.FACTORS
 SCENE = "straggler, alike, high noise, free links"
+QUIET = "straggler, alike, low noise, free links"  # where few trials find steps that stay
 LEVELS = (0.5, 0.8)
 
 
@@ -85,7 +86,7 @@ def test_settings_that_a_gradient_brings_make_the_rule(name):
 @pytest.mark.slow
 def test_rules_with_a_table_of_workers_run_in_lanes_of_many():
     """Each lane reads a table of its own, of eight workers; there are more in a call."""
-    runs = [Run(SCENE, ONE, (("step", step),)) for step in (0.5, 1.0)]
+    runs = [Run(SCENE, ONE, (("step", step),)) for step in (0.0625, 0.125)]
     first, second = lanes.found_of("table", runs, LEVELS)
     assert np.isfinite(first[0]).all()
     assert first != second
@@ -177,12 +178,34 @@ def test_rows_that_come_with_the_library_are_those_of_the_matrix():
 def settings(tmp_path_factory):
     sizes = {"instances": 3, "tuning_instances": 1, "rounds": (1, 1)}
     output = tmp_path_factory.mktemp("matrix")
-    return Settings(output=output, methods=("pure",), scenes=(SCENE,), **sizes)
+    return Settings(output=output, methods=("pure",), scenes=(QUIET,), **sizes)
 
 
 @pytest.fixture(scope="module")
 def rows(settings):
     return job.study_of(settings).rows
+
+
+def test_each_set_is_tuned_on_instances_of_its_own(settings, monkeypatch):
+    """Small steps are fast on those of set A, large ones on those of set B."""
+    roles = set()
+
+    def computed(_, pieces):
+        found = {}
+        for piece in pieces:
+            times = [dict(run.knobs)["step"] for run in piece.runs]
+            for at, run in enumerate(piece.runs):
+                roles.add(run.instance.role)
+                times[at] **= 1 if run.instance.role == TUNING_OF[SET_A] else -1
+            found[piece.method] = (np.array([times] * len(job.CURVE)).T, np.zeros(len(times)))
+        return found
+
+    monkeypatch.setattr(job, "computed", computed)
+    tuned = job.searched(settings)
+    assert roles == {TUNING_OF[SET_A], TUNING_OF[SET_B]}
+    small, large = (tuned["pure", (QUIET, letter)].best.settings["step"] for letter in job.SETS)
+    assert small < large
+    assert Settings().tuning_instances >= 5
 
 
 @pytest.mark.slow

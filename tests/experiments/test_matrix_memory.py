@@ -17,7 +17,7 @@ from asyncjax.study.scenes import Factors, drawn
 from experiments import part
 from experiments.common.side_by_side import raveled
 from experiments.matrix import memory
-from experiments.matrix.lanes import crossings, read_off
+from experiments.matrix.lanes import arrivals, read_off
 
 FAST = {"synchronous": 4.0, "pure": 2.0, "Rescaled": 3.0}  # with independent jobs
 SLOW = {"synchronous": 2.0, "pure": 4.0, "Rescaled": 3.0}
@@ -58,7 +58,7 @@ def test_runs_side_by_side_do_not_touch_each_other(method):
         rule.trace(clock, n_updates=120, key=key) for clock, key in zip(clocks, keys, strict=True)
     ]
     parts = [drawn(Factors("recorded", *scene[2:], "free"), one) for one in drawings]
-    found = crossings(parts, runs, optimizer, [0.2], drawings, 0.5)
+    found = arrivals(parts, runs, optimizer, [0.2], drawings, 0.5)
     records = simulation.replay(
         replace(parts[0].problem, metrics_of=(("model", raveled),)),
         runs[0],
@@ -70,7 +70,7 @@ def test_runs_side_by_side_do_not_touch_each_other(method):
     np.testing.assert_allclose(found[:, 0, 0], [first[0], left], rtol=1e-3)
     assert np.isfinite(first[0])
     # Rows are drawn by the worker's number, so the second run is not what it is in the first place.
-    beside = crossings(parts[1:] * 2, runs[1:] * 2, optimizer, [0.2], drawings[1:] * 2, 0.5)
+    beside = arrivals(parts[1:] * 2, runs[1:] * 2, optimizer, [0.2], drawings[1:] * 2, 0.5)
     np.testing.assert_array_equal(found[:, :, 1], beside[:, :, 1])
 
 
