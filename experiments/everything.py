@@ -42,6 +42,7 @@ EXPERIMENTS = (
     "diloco",
     "rollouts",
     "joint",
+    "joint.third_set",
     "papers all",
 )
 

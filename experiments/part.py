@@ -85,6 +85,7 @@ PARTS = {  # by their NAME, one a line
     "joint_scenes": "experiments.joint.scenes",
     "joint_map": "experiments.joint.phases",
     "joint_placed": "experiments.joint.placed",
+    "joint_third": "experiments.joint.third_set",
     "reality": "experiments.reality.job",
     "reality_kinds": "experiments.reality.kinds",
     "reality_windows": "experiments.reality.windows",

@@ -1,6 +1,6 @@
 """The instances of both sets, and those on which the settings of each set are chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,14 @@ from experiments import part
 SETS = {"A": SET_A, "B": SET_B}
 
 
-def drawn(settings: Any) -> tuple[Seeds, ...]:
-    """The instances of set A, of set B, and those to tune each on.
+def drawn(settings: Any, roles: Iterable[str] = tuple(SETS.values())) -> tuple[Seeds, ...]:
+    """The instances of each set, and those to tune each on.
 
     Args:
         settings: Of a part, with `seed`, `instances` and `tuning_instances`, both of each set.
+        roles: Of the sets.
     """
-    counts = {role: settings.instances for role in SETS.values()}
+    counts = {role: settings.instances for role in roles}
     counts |= {TUNING_OF[role]: settings.tuning_instances for role in counts}
     return tuple(one for role, n in counts.items() for one in seeds_of(settings.seed, role, n))
 

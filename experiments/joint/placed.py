@@ -59,7 +59,6 @@ from asyncjax.traces.synchronous import Rounds, trace_of_rounds
 from experiments import part
 from experiments.common.forest import forest
 from experiments.common.replays import shuffled_over
-from experiments.common.sets import SETS
 from experiments.joint import training
 from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, spread_table, words
 from experiments.joint.training import DRF, END, FULL, GOODPUT, PD_ORS, PLAIN, SHARDS, Arm
@@ -413,7 +412,7 @@ def study_of(settings: Settings) -> Result:
 
 def rows_of(settings: Settings, place: Place, arms: Sequence[Arm]) -> pd.DataFrame:
     """What all arms did at a place, and what their schedules earned and gave the trained job."""
-    floors = {role: floor_of(settings, place, role) for role in SETS.values()}
+    floors = {role: floor_of(settings, place, role) for role in settings.roles.values()}
     floors |= {TUNING_OF[role]: floor for role, floor in floors.items()}
     lows = {role: floor.best.settings["low"] for role, floor in floors.items()}
     sites = [sites_of(place, one, schedulers(lows[one.role])) for one in settings.drawn]

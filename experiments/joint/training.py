@@ -18,13 +18,12 @@ import optax
 import pandas as pd
 
 from asyncjax import orders, problems, results, simulation, steps, traces
-from asyncjax.study.protocol import TUNING_OF, Seeds
+from asyncjax.study.protocol import SETS, TUNING_OF, Seeds
 from asyncjax.study.result import Result
 from asyncjax.study.search import Knob, Settings as Setting, Tuned, choices, log_range, tune
 from experiments.common import sets
 from experiments.common.kept_rows import once
 from experiments.common.replays import losses_of, recorded, with_step
-from experiments.common.sets import SETS
 from experiments.joint.worlds import World
 
 SYNCHRONOUS, PURE, SHUFFLED = "synchronous", "pure", "shuffled"
@@ -164,6 +163,7 @@ class Settings:
     rounds: tuple[int, int] = (2, 5)
     records: int = 400  # of a curve
     commit: bool = False  # also write the rows where committed ones are
+    sets: tuple[str, ...] = ("A", "B")
     first: ClassVar[int] = 0
 
     @property
@@ -172,9 +172,14 @@ class Settings:
         return self.seed + self.first
 
     @property
+    def roles(self) -> dict[str, str]:
+        """The role of each set."""
+        return {letter: SETS[letter] for letter in self.sets}
+
+    @property
     def drawn(self) -> list[Seeds]:
-        """The instances of set A, of set B, and those to tune each on."""
-        return list(sets.drawn(replace(self, seed=self.base)))
+        """The instances of each set, and those to tune each on."""
+        return list(sets.drawn(replace(self, seed=self.base), self.roles.values()))
 
 
 def in_turn(
@@ -334,8 +339,8 @@ def measured(
             rounds=settings.rounds,
         )
 
-    by_set, rows = {letter: tuned(role) for letter, role in SETS.items()}, []
-    for arm, (letter, role) in product(gradients, SETS.items()):
+    by_set, rows = {letter: tuned(role) for letter, role in settings.roles.items()}, []
+    for arm, (letter, role) in product(gradients, settings.roles.items()):
         found = {goal: by_set[letter][f"{arm.name} | {goal}"] for goal in goals}
         best = [own.best.settings for own in found.values()]
         for instance, number in enumerate(sets.places(settings.drawn, role)):

@@ -52,6 +52,7 @@ LEFT_OUT = {
     "diloco_gaussians": "a cell takes 28 s",
     "matrix_memory": "all instances of a recording are swept at once, which takes a minute",
     "compare_third": "its cells are those of compare, on further instances",
+    "joint_third": "its cells are those of joint_scenes and joint_placed, on further instances",
     "compare_server": "its cells are those of compare, with a server",
     **dict.fromkeys(("diloco", "diloco_links"), "its text is not installed with the tests"),
     "cluster_recorded": "its table of jobs does not come with the library",

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import cluster, traces
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import TUNING, Seeds
+from experiments import part
 from experiments.joint import placed
 from experiments.joint.training import COMPUTING, DRF, END, FULL, PLAIN
 from tests.experiments import made_up
@@ -129,3 +131,21 @@ def test_all_together_end_lower_than_plain_choices_and_than_one_part_replaced():
     assert (rows["held"].isna() == (rows["tuned_for"] == END)).all()
     assert (rows["gpu_slots"] >= rows["held"].fillna(0)).all()
     assert rows["served"].between(0, placed.N_SLOTS).all()
+
+
+def test_a_third_set_is_run_as_the_others_are_on_other_instances():
+    names = ("joint_scenes", "joint_placed")
+    third, known = part.committed("joint_third"), [part.committed(name) for name in names]
+    both, cell = pd.concat([one.rows for one in known]), ["scene", "method", "tuned_for"]
+    both = both[(both["scene"] != "network") | (both["tuned_for"] != END)]
+    assert third.sets == ("C",)
+    assert set(third.rows.groupby(cell).size().items()) == set(
+        both[both["set"] == "A"].groupby(cell).size().items()
+    )
+    ends = pd.concat([third.rows, both]).query("tuned_for == @END")
+    assert not ends.duplicated(["scene", "method", "value"]).any()
+    ended = f"network, {END}"
+    asked = [part.claims(*pair) for pair in zip(map(part.module, names), known, strict=True)]
+    assert [claim.text for claim in part.claims(part.module("joint_third"), third)] == [
+        claim.text for claims in asked for claim in claims if not claim.text.startswith(ended)
+    ]
