@@ -41,7 +41,7 @@ def study_of(settings: Settings) -> Result:
     second = placed.study_of(placed.Settings(**asked))
     rows = pd.concat([first.rows, second.rows], ignore_index=True)
     rows = rows[(rows["scene"] != "network") | (rows["tuned_for"] != END)]
-    return replace(first, rows=rows, facts=first.facts | second.facts)
+    return replace(first, rows=rows, facts={**first.facts, **second.facts})
 
 
 def claims(result: Result) -> tuple[Claim, ...]:
