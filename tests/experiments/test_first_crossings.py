@@ -17,7 +17,7 @@ SAID = (
 ROWS = (
     "diloco",
     *("matrix", "matrix_full"),
-    *("ordered_convex", "ordered_networks"),
+    "ordered_convex",
     "story",
     *("straggler_constants", "straggler_times", "straggler_training"),
 )
