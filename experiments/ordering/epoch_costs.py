@@ -108,7 +108,7 @@ class Task:
         noise: Share of the training labels that are wrong; None: there are no classes.
         metric: "test_loss" or "test_accuracy".
         instances: Of each reported set.
-        tuning_instances: On which steps are chosen.
+        tuning_instances: On which steps are chosen, of each set.
         trials: Steps that an order tries in a round of tuning.
         orders: That are run; D-RR among them.
     """
@@ -125,7 +125,7 @@ class Task:
     noise: float | None = None
     metric: str = "test_loss"
     instances: int = 10
-    tuning_instances: int = 4
+    tuning_instances: int = 5
     trials: int = 4
     orders: tuple[str, ...] = ORDERS
 
@@ -239,9 +239,8 @@ def tasks() -> Mapping[str, Task]:
 
     What the scripts of CD-GraB (github.com/GarlGuo/CD-GraB) have is stated where it differs.
     """
-    small: dict[str, Any] = {"instances": 20, "tuning_instances": 5}
-    dear: dict[str, Any] = {"tuning_instances": 2, "trials": 3}
-    dear |= {"orders": (BASELINE, ALONE, COORDINATED)}
+    small: dict[str, Any] = {"instances": 20}
+    dear: dict[str, Any] = {"trials": 3, "orders": (BASELINE, ALONE, COORDINATED)}
     accurate = dear | {"noise": 0.2, "metric": "test_accuracy"}
     sgd, adam = log_range(0.05, 0.4, 4), log_range(1e-3, 8e-3, 4)
     wide, lstm = log_range(5e-4, 4e-3, 4), log_range(4.0, 32.0, 4)

@@ -10,9 +10,10 @@ An instance draws which rows are trained on and which are left for the test, whi
 worker each row belongs to, whose labels are wrong, and the first model; its noise is the first
 orders. Rows are dealt to units at random, so the units of all workers are alike. All orders have
 the same rows, steps and epochs, and as many trials of their step, on instances that are not
-reported: once for the final loss, once for early arrival. They have no other knob. Who does not
-arrive counts as there after twice as many epochs: D-RR is there by the last, since the target is
-its own loss, and at the last epoch nobody could be later.
+reported, others for each set: once for the final loss, once for early arrival. They have no other
+knob. An order arrives when its loss is at the target and stays there. Who does not arrive counts as
+there after twice as many epochs: at its step for the final loss D-RR is there by the last, since
+the target is its own last loss, and at the last epoch nobody could be later.
 
 Time comes in four prices of an epoch, in those of D-RR: measured on this CPU, which plays m
 workers, with one thread; flops and bytes as compiled for one of m machines; numbers it sends
@@ -42,23 +43,23 @@ from asyncjax import checks, orders, problems, results
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import HOLDS, Condition, Difference, paired, shared
 from asyncjax.study import protocol, search, summary
-from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds
+from asyncjax.study.protocol import TUNING, TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common import numbers
+from experiments.common import numbers, sets
 from experiments.common.kept_rows import once
+from experiments.common.sets import SETS
 from experiments.common.side_by_side import raveled
 from experiments.ordering import epoch_costs, herding, ordered_convex as convex
 from experiments.ordering.epoch_costs import CPU, EPOCHS, ORDERS, UNITS, Task, tasks, tasks_of
-from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, PROJECTED, SETS
+from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, PROJECTED
 
 NAME = "ordered_networks"
 TITLE = "Do balanced orders train networks faster than random reshuffling?"
 PAPERS = (CD_GRAB,)
-NOTE = FIRST_CROSSING
 LOWER, THAN_ALONE = "CD-GraB ends lower than D-RR", "CD-GraB ends lower than independent"
 TESTED = "CD-GraB ends with a better test than D-RR"
-LEVELS = (*protocol.LEVELS, 1.0)  # of the way to the lowest loss of D-RR
+LEVELS = (*protocol.LEVELS, 1.0)  # of the way to the last loss of D-RR
 FINAL, ARRIVAL = "final loss", "arrival"  # what a step is chosen for
 JUDGED = 5  # instances of a set whose last orders are judged, at most
 DIGITS = 5  # of numbers in rows
@@ -118,7 +119,8 @@ def study_of(settings: Settings) -> Result:
 def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
     """Rows of losses, tests and epochs to levels; of a task sizes, prices and costs are facts."""
     told = rows.groupby("scene", sort=False)["facts"].first()
-    facts = {"tasks": {scene: json.loads(str(text)) for scene, text in told.items()}}
+    known = {scene: json.loads(str(text)) for scene, text in told.items()}
+    facts = {"tasks": known, "tuned apart": True}
     cut = tuple(map(arrival_column, LEVELS))
     return Result(rows.drop(columns="facts"), "loss", facts, settings.seed, cut)
 
@@ -192,7 +194,7 @@ class Field:
 
     def instances(self, role: str) -> tuple[Seeds, ...]:
         """Those of a role."""
-        count = self.task.tuning_instances if role == TUNING else self.task.instances
+        count = self.task.instances if role in TUNING_OF else self.task.tuning_instances
         return protocol.seeds_of(self.seed, role, count)
 
     def order(self, name: str) -> orders.Order:
@@ -220,10 +222,10 @@ class Field:
         return Curve(loss, metric, self.order(name).permutation(state), models[-1])
 
     def targets(self, step: float, instance: Seeds) -> np.ndarray:
-        """Losses at `LEVELS` of the way to the lowest of D-RR with a step, on the same instance."""
-        loss = self.curve(BASELINE, step, instance).loss
-        lowest = min(float(loss.min()), float(np.nextafter(loss[0], 0)))
-        return protocol.targets(float(loss[0]), lowest, LEVELS)
+        """Losses at `LEVELS` of the way to the last of D-RR with a step, on the same instance."""
+        first, *_, last = self.curve(BASELINE, step, instance).loss
+        last = min(float(last), float(np.nextafter(first, 0)))
+        return protocol.targets(float(first), last, LEVELS)
 
     def imbalance(self, name: str, step: float, instance: Seeds, draws: int = 4) -> float:
         """The longest prefix sum of the last order at the last model, over that of random ones."""
@@ -241,10 +243,12 @@ class Field:
 
 
 def epochs_to(loss: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Epochs until each target, between records in a straight line, float[levels]; inf: never."""
-    epochs = np.arange(len(loss))
-    times = [results.time_to_target(epochs, loss, float(t), interpolate=True) for t in targets]
-    return np.array(times)
+    """Epochs from which on a loss stays at each target, float[levels]; inf: never.
+
+    Between records it falls in a straight line.
+    """
+    when = partial(results.time_to_target, np.arange(len(loss)), loss, interpolate=True, stays=True)
+    return np.array([when(float(target)) for target in targets])
 
 
 def score_arrival(curve: Curve, targets: np.ndarray) -> float:
@@ -254,10 +258,25 @@ def score_arrival(curve: Curve, targets: np.ndarray) -> float:
 
 
 def tuned(
-    runs: Field, rounds: tuple[int, int], score: Callable[[Curve, Seeds], float]
+    runs: Field, role: str, rounds: tuple[int, int]
+) -> tuple[dict[str, dict[str, search.Tuned]], Callable[[Seeds], np.ndarray]]:
+    """The step of every order for each goal, chosen on the tuning instances of a set.
+
+    Returns:
+        What was found by goal and order, and the targets of an instance: those of D-RR at its step
+        for the final loss.
+    """
+    chosen = partial(_searched, runs, TUNING_OF[role], rounds)
+    ends = chosen(lambda curve, _: float(np.log(curve.loss[-1])))
+    targets = partial(runs.targets, ends[BASELINE].best.settings["step"])
+    return {FINAL: ends, ARRIVAL: chosen(lambda own, x: score_arrival(own, targets(x)))}, targets
+
+
+def _searched(
+    runs: Field, role: str, rounds: tuple[int, int], score: Callable[[Curve, Seeds], float]
 ) -> dict[str, search.Tuned]:
-    """The step of every order, with as many trials each, on the instances for tuning."""
-    task, instances = runs.task, runs.instances(TUNING)
+    """The step of every order of the lowest score, with as many trials each."""
+    task, instances = runs.task, runs.instances(role)
 
     def evaluate(name: str, tried: Sequence[search.Settings], _: int) -> list[float]:
         return [
@@ -288,21 +307,19 @@ def measured(task: Task, seed: int, rounds: tuple[int, int], repeats: int) -> pd
         Rows, an order, goal and instance each, and in a column what else is known of the task.
     """
     runs = Field(task, seed)
-    chosen = {FINAL: tuned(runs, rounds, lambda curve, _: float(np.log(curve.loss[-1])))}
-    steps = {name: known.best.settings["step"] for name, known in chosen[FINAL].items()}
-    targets = partial(runs.targets, steps[BASELINE])
-    chosen[ARRIVAL] = tuned(runs, rounds, lambda curve, x: score_arrival(curve, targets(x)))
+    found = {letter: tuned(runs, role, rounds) for letter, role in SETS.items()}
     rows = pd.DataFrame(
         {"scene": task.title, "set": letter, "instance": at, "method": name, "tuned_for": goal}
         | {"step": (step := known.best.settings["step"]), "trials": len(known.trials)}
         | {"tuning_gradients": len(known.trials) * known.gradients, "at_edge": bool(known.edges)}
         | _reported(runs, name, goal, step, targets(instance), instance, at)
-        for letter, role in SETS.items()
+        for letter, (chosen, targets) in found.items()
         for goal, by_name in chosen.items()
         for name, known in by_name.items()
-        for at, instance in enumerate(runs.instances(role))
+        for at, instance in enumerate(runs.instances(SETS[letter]))
     )
-    first = runs.instances(TUNING)[0]
+    first, ends = runs.instances(TUNING)[0], found["A"][0][FINAL]
+    steps = {name: known.best.settings["step"] for name, known in ends.items()}
     timed = {name: partial(runs.train, name, steps[name], first) for name in runs.methods}
     names = ("data", "batch", "optimizer", "metric", "instances", "tuning_instances", "authors")
     sizes = {name: getattr(task, name) for name in names}
@@ -386,7 +403,7 @@ def sooner(unit: str, level: float) -> str:
         >>> sooner("flops", 0.5)
         'CD-GraB is sooner at 50 % of the way, by flops'
     """
-    where = "the lowest loss of D-RR" if level == 1.0 else f"{100 * level:.0f} % of the way"
+    where = "the last loss of D-RR" if level == 1.0 else f"{100 * level:.0f} % of the way"
     return f"CD-GraB is sooner at {where}, by {unit}"
 
 
@@ -458,16 +475,17 @@ def loss_table(result: Result) -> results.Table:
                 ]
                 test = on_test(result, "A", task, name)
                 cells.append(_percent(test) if is_accuracy(result, task) else _ratio(test))
-            step, last = f"{steps[task, name, 'A']:.3g}", float(balance[task, name])
+            step = " / ".join(f"{steps[task, name, letter]:.3g}" for letter in result.sets)
+            last = float(balance[task, name])
             rows.append((task if name == BASELINE else "", name, step, *cells, last))
-    heads = ("task", "order", "step", "loss / D-RR, set A", "lower in", "set B", "lower in")
+    heads = ("task", "order", "step, A / B", "loss / D-RR, set A", "lower in", "set B", "lower in")
     return herding.aligned(
         (*heads, "test, A", "prefix sum"),
         rows,
         "Final training loss over that of D-RR, geometric mean over instances (interval of 95 %)."
         " Test: test loss over that of D-RR, or, for an accuracy, by how many points it is lower."
         " Prefix sum: the longest of the last order at the last model, over that of random orders.",
-        right=("step", "lower in", "prefix sum"),
+        right=("step, A / B", "lower in", "prefix sum"),
     )
 
 
@@ -500,7 +518,7 @@ def price_table(result: Result) -> results.Table:
 
 
 def time_table(result: Result) -> results.Table:
-    """What CD-GraB needs to the lowest loss of D-RR."""
+    """What CD-GraB needs to the last loss of D-RR."""
     rows = [
         (
             task,
@@ -512,7 +530,8 @@ def time_table(result: Result) -> results.Table:
     return herding.aligned(
         ("task", *(f"{unit}, A" for unit in UNITS), *(right := [f"{unit}, B" for unit in UNITS])),
         rows,
-        "What CD-GraB needs until the lowest loss of D-RR on the same instance, over that of D-RR;"
+        "What CD-GraB needs until it stays at the last loss of D-RR on the same instance, over that"
+        " of D-RR;"
         f" who is not there by the last epoch counts as there after {LATE:g} times as many.",
         right,
     )
@@ -530,12 +549,18 @@ def size_table(result: Result) -> results.Table:
     return herding.aligned((*heads, "the authors' scripts"), rows, text, (heads[2], *heads[4:]))
 
 
+def spread_table(result: Result) -> results.Table:
+    """How far what was chosen for set A lies from what was chosen for set B, by order."""
+    return sets.spread_table(sets.spread(result.rows, result.cell))
+
+
 TABLES = {
     "main verdicts": verdict_table,
     "losses": loss_table,
     "prices": price_table,
     "times": time_table,
     "sizes": size_table,
+    "spread": spread_table,
 }
 
 
@@ -551,7 +576,7 @@ def lower_in_both(result: Result) -> int:
 
 
 def sooner_in_both(result: Result) -> dict[str, int]:
-    """By unit on how many tasks CD-GraB is significantly sooner at the lowest loss in both sets."""
+    """By unit on how many tasks CD-GraB is significantly sooner at the last loss in both sets."""
     return {unit: below_in_both(result, partial(arrival, result, unit)) for unit in UNITS}
 
 
@@ -587,11 +612,11 @@ def figure(result: Result) -> Illustration:
 
     panels = {
         "final training loss / D-RR": ratios(loss, ORDERS[1:]),
-        "CD-GraB / D-RR until D-RR's lowest loss": ratios(partial(arrival, result), UNITS),
+        "CD-GraB / D-RR until D-RR's last loss": ratios(partial(arrival, result), UNITS),
     }
     return Illustration(
         herding.forest(panels, list(known)),
-        "Final training loss, and what CD-GraB needs until D-RR's lowest loss by what is counted;"
+        "Final training loss, and what CD-GraB needs until D-RR's last loss by what is counted;"
         " full points set A, hollow set B, intervals of 95 %.",
     )
 

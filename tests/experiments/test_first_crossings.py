@@ -15,7 +15,7 @@ SAID = (
     " target again."
 )
 ROWS = (
-    *("diloco", "matrix_full", "ordered_networks"),
+    *("diloco", "matrix_full"),
     *("straggler_times", "straggler_training"),
 )
 

@@ -144,6 +144,8 @@ def test_instances_differ_in_rows_and_wrong_labels():
 def test_epochs_to_a_target_lie_between_records():
     found = networks.epochs_to(np.array([4.0, 2.0, 1.0]), np.array([3.0, 1.5, 0.5]))
     assert found.tolist() == [0.5, 1.5, np.inf]
+    left = networks.epochs_to(np.array([4.0, 1.0, 3.0, 1.0, 2.0]), np.array([2.5, 1.5]))
+    assert left.tolist() == [2.25, np.inf]  # it has to stay there
     curve = networks.Curve(np.array([4.0, 2.0, 1.0]), np.zeros(3))
     score = networks.score_arrival(curve, np.array([3.0, 0.5]))
     assert score == pytest.approx((np.log(0.5) + np.log(4.0)) / 2)
