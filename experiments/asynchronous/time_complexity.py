@@ -1,26 +1,27 @@
 """How long until the gradient is small, when all workers hold the same data?
 
 All n workers hold f(x) = x^T A x / 2 - b^T x with A = tridiag(-1, 2, -1) / 4, the badly conditioned
-quadratic of this literature, and return its gradient plus Gaussian noise. A run ends when the exact
-gradient norm first reaches the target; its score is the simulated time. Pure asynchronous, Rennala,
-Ringmaster, synchronous and fastest-m servers get the same grid of step sizes and the same grid for
-their own parameter (b, R, m). Those without a parameter, or with fewer values of it, try as many
-settings: further step sizes around their best one. The best is chosen on some instances, and two
-disjoint sets of others are reported.
+quadratic of this literature, and return its gradient plus Gaussian noise. The score of a run is the
+simulated time from which on the exact gradient norm stays at the target. Pure asynchronous,
+Rennala, Ringmaster, synchronous and fastest-m servers get the same grid of step sizes and the same
+grid for their own parameter (b, R, m). Those without a parameter, or with fewer values of it, try
+as many settings: further step sizes around their best one. Two disjoint sets of instances are
+reported, and the best is chosen for each on instances of its own.
 
 The optimal times that are drawn beside the measured ones are recalled from the literature (Tyurin,
-Richtárik 2023), with constants dropped: only their shape over n, noise and speeds is meant.
+Richtárik 2023), with constants dropped: only their shape over n, noise and speeds is meant. All
+runs of a cell, which is speeds, noise and n, are watched for the same time, a multiple of it or
+fifteen jobs of the straggler.
 
-A run that has not reached the target is prolonged threefold until it ends after the best time of
-its method, or the horizon. The function and its start are those of the theory, the same for all; an
-instance draws the noise of the gradients and, where they are random, the times. A run that was
-stopped goes on where it was: every cell is kept in the output folder.
+The function and its start are those of the theory, the same for all; an instance draws the noise of
+the gradients and, where they are random, the times. A run that was stopped goes on where it was:
+every cell is kept in the output folder.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import chain, pairwise, product, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,10 +36,12 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
 from asyncjax.study import protocol, summary
-from asyncjax.study.protocol import SET_A, SET_B, TUNING
+from asyncjax.study.protocol import TUNING_OF
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
+from experiments.common import sets
 from experiments.common.kept_rows import once
+from experiments.common.sets import SETS
 
 NAME = "time_complexity"
 TITLE = "How long until the gradient is small, when all workers hold the same data?"
@@ -46,7 +49,6 @@ PAPERS = (
     "Tyurin, Richtárik, 2023, Rennala and Malenia (arXiv 2305.12387)",
     "Maranjyan, Tyurin, Richtárik, 2025, Ringmaster (arXiv 2501.16168)",
 )
-NOTE = protocol.FIRST_CROSSING
 OPTIMA = ("optimal, recalled", "optimal for any data, recalled")
 ROOT, STRAGGLER = "sqrt(i)", "one straggler"
 CANDIDATES = {  # names among whose methods a name's best is sought; R may be infinite, m may be n
@@ -56,8 +58,6 @@ CANDIDATES = {  # names among whose methods a name's best is sought; R may be in
     "synchronous": ("synchronous",),
     "fastest m": ("fastest m", "synchronous"),
 }
-SETS = {"A": SET_A, "B": SET_B}
-LONGER = 3  # factor by which a run is prolonged
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,19 @@ class Settings:
 
     output: Path = Path("output/time_complexity")
     seed: int = 0
-    workers: tuple[int, ...] = (10, 100, 1000)
+    workers: tuple[int, ...] = (10, 100)
     # "heavy tails", times of which each instance has its own, takes as long as both of these
     speeds: tuple[str, ...] = ("sqrt(i)", "one straggler")
     noise: tuple[float, ...] = (1.0, 100.0)  # variance of a gradient over the target squared
     target: float = 0.05  # norm of the exact gradient; it begins at 0.6 sqrt(dimension)
     dimension: int = 50
-    parameters: tuple[int, ...] = (1, 4, 16, 64, 250, 1000)  # b, R and m; up to 10 n
-    horizon: float = 5000.0  # simulated time
+    parameters: tuple[int, ...] = (1, 4, 16, 64, 250)  # b, R and m; up to 10 n
+    horizon: float = 400.0  # simulated time of a cell, over its recalled optimum,
+    least: float = 1500.0  # but at least so much: 15 jobs of the straggler
     instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 2  # only to choose the step size and the parameter
+    tuning_instances: int = 5  # of each, only to choose the step size and the parameter
     records: int = 2048  # points of a curve
-    step_sizes: tuple[float, ...] = tuple(2.0**power for power in range(-12, 2))
+    step_sizes: tuple[float, ...] = tuple(2.0**power for power in range(-10, 2))
     commit: bool = False  # also write the numbers where committed ones are
 
 
@@ -90,11 +91,27 @@ class Method(NamedTuple):
     rule: traces.Rule | traces.Synchronous
 
 
-class Outcome(NamedTuple):
-    """Times to the target of one method at one noise level, and when its shortest run ended."""
+class Cell(NamedTuple):
+    """What methods are compared on."""
 
-    reached: np.ndarray  # float64[S, G]; infinity where the run ended first
-    end: float
+    speeds: str
+    noise: float
+    n: int
+
+    @property
+    def scene(self) -> str:
+        """Its name."""
+        return f"{self.speeds}, noise {self.noise:g}, n {self.n}"
+
+    @property
+    def clock(self) -> clocks.Clock:
+        """The workers."""
+        return workers(self.speeds, self.n)
+
+    def end(self, settings: Settings) -> float:
+        """Until when all runs are watched."""
+        optimum = recalled_optimum(np.asarray(self.clock.mean), self.noise)
+        return max(settings.least, settings.horizon * optimum)
 
 
 # The quadratic, workers and methods.
@@ -130,8 +147,6 @@ def _norm(noise: jax.Array, params: jax.Array) -> jax.Array:
 def quadratic(settings: Settings, noise: jax.typing.ArrayLike) -> problems.Problem:
     """The same quadratic for every worker; start sqrt(d) e_1.
 
-    The noise is data, not a constant of the gradient, so both levels share a compilation.
-
     Args:
         settings: Dimension and target.
         noise: Expected squared norm of the noise over the target squared.
@@ -157,107 +172,62 @@ def methods(settings: Settings, n: int) -> list[Method]:
     return found + [Method("fastest m", m, m == 1, traces.Synchronous(m)) for m in crews]
 
 
-def first_updates(method: Method) -> int:
-    """Updates of a method's first run: few where steps may be large or gradients are many."""
-    if method.single:
-        return 512 if method.parameter <= 4 else 4096
-    return 128 if method.parameter <= 100 else 32
-
-
 # Runs.
 
 
 def keys_of(settings: Settings, role: str) -> jax.Array:
     """Keys of the instances of a role."""
-    count = settings.tuning_instances if role == TUNING else settings.instances
+    count = settings.instances if role in SETS.values() else settings.tuning_instances
     drawn = protocol.seeds_of(settings.seed, role, count)
     return jnp.stack([jax.random.key(one.noise()) for one in drawn])
 
 
-def run_method(
-    settings: Settings,
-    method: Method,
-    clock: clocks.Clock,
-    n_updates: int,
-    keys: jax.Array,
-    step_sizes: Sequence[float],
-) -> list[Outcome]:
+def times(
+    settings: Settings, cell: Cell, method: Method, keys: jax.Array, step_sizes: Sequence[float]
+) -> np.ndarray:
     """Replays one method with all keys and step sizes.
 
     Returns:
-        The times to the target, a `Outcome` a noise level.
+        float64[S, G], from when on each stays at the target; infinity: not by the end.
     """
+    end = cell.end(settings)
     # Runs of one trace go together; those of several one after the other, which is faster than
     # stacking their plans.
-    shared = [keys[at : at + 1] for at in range(len(keys))] if clock.is_random else [keys]
-    reached, ends = [], []
+    shared = [keys[at : at + 1] for at in range(len(keys))] if cell.clock.is_random else [keys]
+    found = []
     for own in shared:
-        trace = method.rule.trace(clock, n_updates=n_updates, key=own[0])
-
-        def losses(noise: jax.Array, own: Any = own, trace: Any = trace) -> Any:
-            records = simulation.sweep(
-                quadratic(settings, noise),
-                trace,
-                optax.sgd,
-                step_sizes,
-                keys=own,
-                record_every=max(1, n_updates // settings.records),
-                width=1 if method.single else 16,  # few different widths mean few compilations
-            ).records
-            return records.time, records.loss
-
-        when, loss = jax.vmap(losses, out_axes=(None, 0))(jnp.asarray(settings.noise))
-        reached.append(results.time_to_target(when, np.asarray(loss), settings.target))
-        ends.append(float(trace.time[-1]))
-    return [Outcome(level, min(ends)) for level in np.concatenate(reached, axis=1)]
+        [trace] = traces.lasting(partial(_traces, method, cell.clock, own[0]), end)
+        records = simulation.sweep(
+            quadratic(settings, cell.noise),
+            trace,
+            optax.sgd,
+            step_sizes,
+            keys=own,
+            record_every=max(1, trace.n_updates // settings.records),
+            width=1 if method.single else 16,  # few different widths mean few compilations
+        ).records
+        when = np.where(np.asarray(records.time) <= end, records.time, np.nan)
+        found.append(results.time_to_target(when, records.loss, settings.target, stays=True))
+    return np.concatenate(found)
 
 
-def tuned(outcome: Outcome) -> np.ndarray:
-    """Median time to the target by step size over the tuning instances, float64[G]."""
-    return np.asarray(results.median_and_spread(outcome.reached.T).median)
+def _traces(
+    method: Method, clock: clocks.Clock, key: jax.Array, n_updates: int
+) -> list[traces.EventTrace]:
+    return [method.rule.trace(clock, n_updates=n_updates, key=key)]
 
 
-def unfinished(settings: Settings, found: dict[Method, list[Outcome]]) -> set[Method]:
-    """The methods that may still beat the best time of their name.
-
-    Args:
-        settings: What is run.
-        found: By method, a `Outcome` a noise level.
-    """
-    again: set[Method] = set()
-    for name in CANDIDATES:
-        own = candidates(found, name)
-        for level in range(len(settings.noise)):
-            best = min((tuned(found[method][level]).min() for method in own), default=np.inf)
-            limit = min(best, settings.horizon)
-            again |= {method for method in own if found[method][level].end < limit}
-    return again
+def medians(found: np.ndarray) -> list[float]:
+    """Median time by step size over instances, of float64[S, G]."""
+    return np.asarray(results.median_and_spread(found.T).median).tolist()
 
 
-def candidates(found: Mapping[Method, Any], name: str) -> list[Method]:
+def candidates(every: Sequence[Method], name: str) -> list[Method]:
     """The methods among which the best of a name is sought."""
-    return [method for method in found if method.name in CANDIDATES[name]]
+    return [method for method in every if method.name in CANDIDATES[name]]
 
 
-def reported(
-    settings: Settings, method: Method, clock: clocks.Clock, step: float, n_updates: int
-) -> dict[str, list[list[float]]]:
-    """Times of one setting on both sets: by set, a list a noise level; prolonged as is needed."""
-    times = {}
-    for letter, role in SETS.items():
-        keys, size = keys_of(settings, role), n_updates
-        found = run_method(settings, method, clock, size, keys, [step])
-        while found[0].end < settings.horizon and any(np.isinf(o.reached).any() for o in found):
-            size *= LONGER
-            found = run_method(settings, method, clock, size, keys, [step])
-        reached = [one.reached[:, 0] for one in found]
-        times[letter] = [np.where(t <= settings.horizon, t, np.inf).tolist() for t in reached]
-    return times
-
-
-def finer(
-    tried: Mapping[tuple[Method, float], float], horizon: float, count: int
-) -> tuple[Method, list[float]]:
+def finer(tried: Mapping[tuple[Method, float], float], count: int) -> tuple[Method, list[float]]:
     """Steps for a method that has trials left, between those that it tried.
 
     Around the best step, up to its neighbours on either side; over the whole grid of the method
@@ -265,18 +235,17 @@ def finer(
 
     Args:
         tried: Times by method and step, the steps of a method a common factor apart.
-        horizon: Later times count as never.
         count: How many.
 
     Example:
         >>> tried = {("sgd", 0.25): 9.0, ("sgd", 0.5): 3.0, ("sgd", 1.0): 5.0, ("sgd", 2.0): 9.0}
-        >>> method, steps = finer(tried, 10.0, 3)
+        >>> method, steps = finer(tried, 3)
         >>> method, [round(step, 3) for step in steps]
         ('sgd', [0.354, 0.707, 0.297])
     """
     (method, step), best = min(tried.items(), key=lambda item: item[1])
     steps = sorted(own for other, own in tried if other == method)
-    if best <= horizon:
+    if np.isfinite(best):
         ratio = steps[1] / steps[0]
         steps = [step / ratio, step, step * ratio]
     new: list[float] = []
@@ -288,90 +257,77 @@ def finer(
     return method, new
 
 
-def run_cell(settings: Settings, speeds: str, n: int) -> pd.DataFrame:
-    """The rows of all methods for one law of speeds and one number of workers."""
-    clock, keys = workers(speeds, n), keys_of(settings, TUNING)
-    found, sizes = dict[Method, list[Outcome]](), dict[Method, int]()
-    pending = {method: first_updates(method) for method in methods(settings, n)}
-    while pending:
-        for method, size in pending.items():
-            found[method] = run_method(settings, method, clock, size, keys, settings.step_sizes)
-        sizes |= pending
-        again = unfinished(settings, found)
-        pending = {method: LONGER * size for method, size in pending.items() if method in again}
-    trials = max(len(candidates(found, name)) for name in CANDIDATES) * len(settings.step_sizes)
-    shown: dict[tuple[Method, float], Any] = {}
+def run_cell(settings: Settings, cell: Cell) -> pd.DataFrame:
+    """The rows of all methods in a cell.
+
+    The grid is run for both sets at once, on the tuning instances of each.
+    """
+    every = methods(settings, cell.n)
+    trials = max(len(candidates(every, name)) for name in CANDIDATES) * len(settings.step_sizes)
+    keys = {letter: keys_of(settings, TUNING_OF[role]) for letter, role in SETS.items()}
+    both, count = jnp.concatenate([*keys.values()]), settings.tuning_instances
+    grid = {one: times(settings, cell, one, both, settings.step_sizes) for one in every}
     rows: list[dict[str, Any]] = []
-    for level, name in product(range(len(settings.noise)), CANDIDATES):
-        tried = _tried(settings, clock, found, sizes, name, level, trials)
-        (method, step), best = min(tried.items(), key=lambda item: item[1])
-        parameter, at_edge = method.parameter, False
-        if best > settings.horizon:
-            times = {letter: [np.inf] * settings.instances for letter in SETS}
-            step = parameter = np.nan
-        else:
-            if (method, step) not in shown:
-                shown[method, step] = reported(settings, method, clock, step, sizes[method])
-            times = {letter: shown[method, step][letter][level] for letter in SETS}
-            most = max(one.parameter for one in candidates(found, name))
-            steps = [own for other, own in tried if other == method]
-            at_edge = step in (min(steps), max(steps)) or (name == "Rennala" and parameter == most)
-        facts = {"step": step, "parameter": parameter, "at_edge": at_edge, "trials": trials}
-        rows += rows_of(settings, (speeds, settings.noise[level], n), name, times, facts)
+    for (at, letter), name in product(enumerate(SETS), CANDIDATES):
+        own = slice(at * count, (at + 1) * count)
+        tried = {
+            (method, step): time
+            for method in candidates(every, name)
+            for step, time in zip(settings.step_sizes, medians(grid[method][own]), strict=True)
+        }
+        tried |= _further(settings, cell, keys[letter], tried, trials - len(tried))
+        rows += _shown(settings, cell, letter, name, tried)
     return pd.DataFrame(rows)
 
 
-def _tried(
+def _further(
     settings: Settings,
-    clock: clocks.Clock,
-    found: Mapping[Method, list[Outcome]],
-    sizes: Mapping[Method, int],
-    name: str,
-    level: int,
-    trials: int,
+    cell: Cell,
+    keys: jax.Array,
+    tried: Mapping[tuple[Method, float], float],
+    count: int,
 ) -> dict[tuple[Method, float], float]:
-    """The time of every setting that a name tries, finer steps among them."""
-    tried = {
-        (method, step): time
-        for method in candidates(found, name)
-        for step, time in zip(settings.step_sizes, tuned(found[method][level]), strict=True)
-    }
-    method, further = finer(tried, settings.horizon, trials - len(tried))
-    width = len(settings.step_sizes)  # as many at once as of the grid: one compilation
-    keys = keys_of(settings, TUNING)
-    for steps in (further[at : at + width] for at in range(0, len(further), width)):
-        outcome = run_method(settings, method, clock, sizes[method], keys, steps)[level]
-        tried |= zip(((method, step) for step in steps), tuned(outcome), strict=True)
-    return tried
+    """The time of so many further settings of a name."""
+    method, steps = finer(tried, count)
+    width = len(settings.step_sizes)  # as many at once as of the grid
+    parts = [steps[at : at + width] for at in range(0, count, width)]
+    found = [medians(times(settings, cell, method, keys, part)) for part in parts]
+    return dict(zip(((method, step) for step in steps), chain(*found), strict=True))
 
 
-def rows_of(
+def _shown(
     settings: Settings,
-    cell: tuple[str, float, int],
-    method: str,
-    times: Mapping[str, Sequence[float]],
-    facts: Mapping[str, Any],
+    cell: Cell,
+    letter: str,
+    name: str,
+    tried: Mapping[tuple[Method, float], float],
 ) -> list[dict[str, Any]]:
-    """A row an instance of both sets."""
-    speeds, noise, n = cell
-    about = {"speeds": speeds, "noise": noise, "n": n, **facts, "horizon": settings.horizon}
-    scene = f"{speeds}, noise {noise:g}, n {n}"
-    return [
-        {"scene": scene, "set": letter, "instance": i, "method": method, "time": time, **about}
-        for letter in times
-        for i, time in enumerate(times[letter])
-    ]
+    """The best setting of a name on the instances of a set: a row each."""
+    (method, step), best = min(tried.items(), key=lambda item: item[1])
+    facts = {"step": np.nan, "parameter": np.nan, "at_edge": False, "trials": len(tried)}
+    found = np.full(settings.instances, np.inf)
+    if np.isfinite(best):
+        found = times(settings, cell, method, keys_of(settings, SETS[letter]), [step])[:, 0]
+        most = max(one.parameter for one, _ in tried)
+        steps = [own for other, own in tried if other == method]
+        at_edge = step in (min(steps), max(steps))
+        at_edge |= name == "Rennala" and method.parameter == most
+        facts |= {"step": step, "parameter": method.parameter, "at_edge": at_edge}
+    about = {"scene": cell.scene, "set": letter, "method": name, **cell._asdict(), **facts}
+    about["horizon"] = cell.end(settings)
+    return [{**about, "instance": i, "time": time} for i, time in enumerate(found.tolist())]
 
 
 def study_of(settings: Settings) -> Result:
     """Runs all cells that are missing."""
-    core = replace(settings, output=Path(), commit=False, workers=(), speeds=())
-    rows = []
-    for cell in product(settings.speeds, settings.workers):
-        rows.append(once(settings.output / "cells", partial(run_cell, core, *cell)))
-        print("{}, n = {}".format(*cell), flush=True)
-    facts = {"instances": settings.instances, "target": settings.target}
-    frame = pd.concat(rows, ignore_index=True)
+    core, rows = replace(settings, output=Path(), commit=False, workers=(), speeds=(), noise=()), []
+    for cell in starmap(Cell, product(settings.speeds, settings.noise, settings.workers)):
+        rows.append(once(settings.output / "cells", partial(run_cell, core, cell)))
+        print(cell.scene, flush=True)
+    facts: dict[str, Any] = {n: getattr(settings, n) for n in ("instances", "tuning_instances")}
+    facts |= {"target": settings.target, "tuned apart": True}
+    heads = ["scene", "set", "instance", "method", "time", *Cell._fields, "step", "parameter"]
+    frame = pd.concat(rows, ignore_index=True)[[*heads, "at_edge", "trials", "horizon"]]
     return Result(frame, "time", facts, settings.seed)
 
 
@@ -493,36 +449,58 @@ def time_table(result: Result) -> results.Table:
     """Medians of both sets."""
     rows = []
     for (speeds, noise, n), (optimum, _) in optima(result).items():
-        cell = []
+        cell, end = [], result.select(speeds=speeds, noise=noise, n=n)["horizon"].iloc[0]
         for rule in CANDIDATES:
             where = {"method": rule, "speeds": speeds, "noise": noise, "n": n}
             medians = [float(times_of(result, one, **where).median) for one in result.sets]
             told = [format_number(one) if np.isfinite(one) else "never" for one in medians]
             cell.append(" / ".join(dict.fromkeys(told)))
-        rows.append((speeds, f"{noise:g}", n, *cell, format_number(optimum)))
+        rows.append((speeds, f"{noise:g}", n, *cell, format_number(optimum), f"{end:,.0f}"))
     return part.table(
-        ("speeds", "noise", "n", *CANDIDATES, OPTIMA[0]),
+        ("speeds", "noise", "n", *CANDIDATES, OPTIMA[0], "end"),
         rows,
-        "Median time to the target over the instances of set A / of set B, once where they agree;"
-        " the fastest worker's job lasts 1 on average. Noise: variance of a gradient over the"
-        f" target squared. Never: not by {result.rows['horizon'].iloc[0]:g}. Last column: the"
-        " optimal time for equal data as recalled from the literature, constants dropped, times"
-        " one constant for all rows, which is fitted to Rennala.",
+        "Median time to stay at the target over the instances of set A / of set B, once where they"
+        " agree, and the end, until when all runs are watched; the fastest worker's job lasts 1 on"
+        " average. Noise: variance of a gradient over the target squared. Never: not by the end."
+        " The column before the last: the optimal time for equal data as recalled from the"
+        " literature, constants dropped, times one constant for all rows, which is fitted to"
+        " Rennala.",
     )
 
 
-TABLES = {"times": time_table, "settings": summary.trial_table}
+def spread_table(result: Result) -> results.Table:
+    """How far apart the steps are that were chosen for the two sets, and how often b, R or m is."""
+    same = same_parameters(result)
+    table = sets.spread_table(sets.spread(result.rows, ["scene"]))
+    heads = ("method", "step: median factor", "most", "cells with one b, R or m")
+    rows = [(*row, "{} of {}".format(*same[row[0]])) for row in table.rows]
+    return part.table(heads, rows, table.caption)
+
+
+TABLES = {"times": time_table, "spread": spread_table, "settings": summary.trial_table}
+
+
+def same_parameters(result: Result) -> dict[str, tuple[int, int]]:
+    """By method in how many cells, of how many, both sets have the same parameter."""
+    first = result.rows[result.rows["instance"] == 0].dropna(subset="parameter")
+    wide = first.pivot(index=["scene", "method"], columns="set", values="parameter").dropna()
+    alike = (wide["A"] == wide["B"]).groupby("method")
+    return {name: (int(one.sum()), len(one)) for name, one in alike}
 
 
 def slowed(result: Result) -> float:
-    """How many times as long synchronous rounds take as pure: most workers, one a straggler."""
+    """At least how many times as long synchronous rounds take as pure.
+
+    With most workers, one a straggler; a time that never came counts as the end.
+    """
     rows = result.rows
     where = {"speeds": STRAGGLER, "noise": rows["noise"].min(), "n": rows["n"].max()}
     rounds, pure = (times_of(result, "A", method=m, **where) for m in ("synchronous", "pure"))
-    return float(rounds.median) / float(pure.median)
+    return min(float(rounds.median), result.select(**where)["horizon"].iloc[0]) / float(pure.median)
 
 
 FACTS = {
+    "same": same_parameters,
     "slowed": slowed,
     "trials": lambda result: [int(own.max()) for _, own in result.rows.groupby("n")["trials"]],
 }
@@ -545,15 +523,15 @@ def against_workers(result: Result) -> Illustration:
         panels.append(plots.Panel(f"workers n ({speeds}, noise {noise:g})", series, log_x=True))
     figure = plots.panels(
         panels,
-        y_label="simulated time to target",
+        y_label="simulated time to stay at target",
         log_y=True,
         columns=rows["speeds"].nunique(),
         styles=plots.assign_styles([*CANDIDATES, *OPTIMA]),
     )
     return Illustration(
         figure,
-        "Time to the target, median and quartiles over set A; no point where it was not reached by"
-        f" {rows['horizon'].iloc[0]:g}. Noise: variance of a gradient over the target squared."
+        "Time to stay at the target, median and quartiles over set A; no point where it was not"
+        " reached by the end. Noise: variance of a gradient over the target squared."
         " sqrt(i): a job of worker i lasts sqrt(i); one straggler: 100 for the last worker, 1 for"
         " the others; heavy tails: Pareto times with mean 1 and tail 1.5 for all. The recalled"
         " optima are shapes: constants dropped, one constant for all panels, fitted to Rennala.",

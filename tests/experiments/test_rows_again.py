@@ -243,12 +243,12 @@ def of_network_steps(row: Any) -> dict[str, float]:
 
 
 def of_time_complexity(row: Any) -> dict[str, float]:
-    settings, n = time_complexity.Settings(), int(row["n"])
-    [method] = [one for one in time_complexity.methods(settings, n) if one.name == row["method"]]
-    clock, size = time_complexity.workers(row["speeds"], n), time_complexity.first_updates(method)
+    settings = time_complexity.Settings()
+    cell = time_complexity.Cell(row["speeds"], row["noise"], int(row["n"]))
+    every = time_complexity.methods(settings, cell.n)
+    [method] = [one for one in every if one.name == row["method"]]
     keys = time_complexity.keys_of(settings, SET_A)[:1]
-    found = time_complexity.run_method(settings, method, clock, size, keys, [row["step"]])
-    return {"time": found[settings.noise.index(row["noise"])].reached[0, 0]}
+    return {"time": time_complexity.times(settings, cell, method, keys, [row["step"]])[0, 0]}
 
 
 def of_delay_updates(row: Any) -> dict[str, float]:
