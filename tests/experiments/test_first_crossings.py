@@ -15,7 +15,7 @@ SAID = (
     " target again."
 )
 ROWS = (
-    *("diloco", "matrix_full"),
+    "diloco",
     *("straggler_times", "straggler_training"),
 )
 

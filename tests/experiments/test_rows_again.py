@@ -181,9 +181,8 @@ def of_admission(row: Any) -> dict[str, float]:
 
 def of_joint(settings: Any, scene: Any, row: Any, goal: str) -> dict[str, float]:
     [arm] = [one for one in joint.ARMS if one.name == row["method"]]
-    number = settings.tuning  # the first that is reported
-    plan = joint.plans_of(settings, scene.crew)(arm.asked)[number]
-    world = joint.world_of(scene, settings.drawn[number])
+    plan = joint.plans_of(settings, scene.crew)(arm.asked)[0]
+    world = joint.world_of(scene, settings.drawn[0])  # the first of set A
     end, lanes = scene.horizon, settings.trials
     runs = joint.training.Training([world], lambda *_: plan, lambda *_: end, end, lanes)
     [curve] = runs.curves(arm, 0, [{"step": row["step"]}])
