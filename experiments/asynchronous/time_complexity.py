@@ -72,7 +72,7 @@ class Settings:
     noise: tuple[float, ...] = (1.0, 100.0)  # variance of a gradient over the target squared
     target: float = 0.05  # norm of the exact gradient; it begins at 0.6 sqrt(dimension)
     dimension: int = 50
-    parameters: tuple[int, ...] = (1, 4, 16, 64, 250)  # b, R and m; up to 10 n
+    parameters: tuple[int, ...] = (1, 4, 16, 64, 250)  # b, R and m; up to 25 n
     horizon: float = 400.0  # simulated time of a cell, over its recalled optimum,
     least: float = 1500.0  # but at least so much: 15 jobs of the straggler
     instances: int = 10  # of each of the two reported sets
@@ -165,7 +165,7 @@ def methods(settings: Settings, n: int) -> list[Method]:
         Method("pure", np.inf, True, traces.Rule()),
         Method("synchronous", n, n == 1, traces.Synchronous(n)),
     ]
-    for p in (p for p in settings.parameters if p <= 10 * n):
+    for p in (p for p in settings.parameters if p <= 25 * n):
         found.append(Method("Rennala", p, p == 1, traces.Rule(collect=traces.rennala(p))))
         found.append(Method("Ringmaster", p, True, traces.Rule(collect=traces.ringmaster(p))))
     crews = [m for m in sorted({*settings.parameters, n - 1}) if 0 < m < n]
