@@ -628,14 +628,9 @@ def recording_table(result: Result) -> results.Table:
     return part.table(heads, rows, found.caption)
 
 
-def spread_table(result: Result) -> results.Table:
-    """How far apart the steps are that were chosen for the two sets."""
-    return sets.spread_table(sets.spread(result.rows, ["scene"]))
-
-
 TABLES = {
     "times": time_table,
-    "spread": spread_table,
+    "spread": sets.spread_of,
     "costs": cost_table,
     "settings": summary.trial_table,
     "recordings": recording_table,

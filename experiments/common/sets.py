@@ -8,6 +8,7 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results.tables import format_number
 from asyncjax.study.protocol import SET_A, SET_B, TUNING_OF, Seeds, seeds_of
+from asyncjax.study.result import Result
 from experiments import part
 
 SETS = {"A": SET_A, "B": SET_B}
@@ -56,3 +57,8 @@ def spread_table(factors: dict[str, list[float]], what: str = "step size") -> re
         f"The {what} that was chosen for one set over that for the other, the larger over the"
         " smaller; each set has tuning instances of its own.",
     )
+
+
+def spread_of(result: Result) -> results.Table:
+    """How far apart the steps lie that the two sets chose for a scene and what was tuned for."""
+    return spread_table(spread(result.rows, result.cell))

@@ -27,8 +27,9 @@ from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import OPEN, Difference
 from asyncjax.study.result import Result
 from experiments import part
+from experiments.common import sets
 from experiments.joint import training
-from experiments.joint.scenes import rows_of, spread_table
+from experiments.joint.scenes import rows_of
 from experiments.joint.training import JOINT, MAPPED
 from experiments.joint.worlds import Scene
 
@@ -247,7 +248,7 @@ def map_table(result: Result) -> results.Table:
     )
 
 
-TABLES = {"map": map_table, "spread": spread_table}
+TABLES = {"map": map_table, "spread": sets.spread_of}
 
 
 def brief(arm: str) -> str:

@@ -57,10 +57,11 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Settings as Setting, Tuned, log_range, tune
 from asyncjax.traces.synchronous import Rounds, trace_of_rounds
 from experiments import part
+from experiments.common import sets
 from experiments.common.forest import forest
 from experiments.common.replays import shuffled_over
 from experiments.joint import training
-from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, spread_table, words
+from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, words
 from experiments.joint.training import DRF, END, FULL, GOODPUT, PD_ORS, PLAIN, SHARDS, Arm
 from experiments.joint.worlds import Scene, World, world_of
 
@@ -548,7 +549,7 @@ TABLES = {
     **{f"arms, {place.name}": partial(arm_table, place.name) for place in PLACES},
     **{f"claims, {place.name}": partial(claim_table, place.name) for place in PLACES},
     "schedules": schedule_table,
-    "spread": spread_table,
+    "spread": sets.spread_of,
     "tuning": summary.trial_table,
 }
 

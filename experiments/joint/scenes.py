@@ -268,11 +268,6 @@ def gain_table(result: Result) -> results.Table:
     return part.table([*heads, "interaction, set A", "set B"], rows, text, 3)
 
 
-def spread_table(result: Result) -> results.Table:
-    """How far what was chosen for set A lies from what was chosen for set B, by arm."""
-    return sets.spread_table(sets.spread(result.rows, result.cell))
-
-
 def words(result: Result, asked: Sequence[Claim]) -> dict[str, str]:
     """Verdicts of both sets by claim."""
     return {text: ", ".join(own.values()) for text, own in result.verdicts(asked).items()}
@@ -293,7 +288,7 @@ TABLES = {
     "times": times_table,
     "gains": gain_table,
     "claims": claim_table,
-    "spread": spread_table,
+    "spread": sets.spread_of,
     "tuning": summary.trial_table,
 }
 

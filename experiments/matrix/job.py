@@ -39,7 +39,7 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.scene import Scene
 from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS, LEFT, N_WORKERS, ROUNDS, TO_TARGET
 from experiments import part
-from experiments.common.sets import SETS, spread, spread_table
+from experiments.common.sets import SETS, spread_of
 from experiments.matrix import decision
 from experiments.matrix.lanes import Run, found_of, space_of
 
@@ -456,11 +456,6 @@ def trial_table(result: Result) -> results.Table:
     )
 
 
-def apart_table(result: Result) -> results.Table:
-    """How far apart the steps lie that the two sets chose for a scene."""
-    return spread_table(spread(result.rows, ["scene"]))
-
-
 TABLES = {
     "workers": lambda result: family_table(result, BY_WORKERS, "Over all scenes of such workers."),
     "places": lambda result: family_table(
@@ -468,7 +463,7 @@ TABLES = {
     ),
     "ranks": rank_table,
     "tuning": trial_table,
-    "spread": apart_table,
+    "spread": spread_of,
     "leaves": decision.leaf_table,
     "wrong leaves": decision.wrong_table,
 }

@@ -549,18 +549,13 @@ def size_table(result: Result) -> results.Table:
     return herding.aligned((*heads, "the authors' scripts"), rows, text, (heads[2], *heads[4:]))
 
 
-def spread_table(result: Result) -> results.Table:
-    """How far what was chosen for set A lies from what was chosen for set B, by order."""
-    return sets.spread_table(sets.spread(result.rows, result.cell))
-
-
 TABLES = {
     "main verdicts": verdict_table,
     "losses": loss_table,
     "prices": price_table,
     "times": time_table,
     "sizes": size_table,
-    "spread": spread_table,
+    "spread": sets.spread_of,
 }
 
 
