@@ -29,7 +29,6 @@ from asyncjax.problems.finite_sum import Loss, Mean
 from asyncjax.problems.losses import Network, token_cross_entropy
 from asyncjax.results.report import Illustration
 from asyncjax.simulation.waves import ceil_to_grid
-from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import doors
@@ -43,7 +42,6 @@ from experiments.diloco.language_tuning import Search, tune
 
 NAME = "diloco"
 TITLE = "Does asynchronous DiLoCo train faster than synchronous DiLoCo?"
-NOTE = FIRST_CROSSING
 PAPERS = (
     "Douillard et al. 2023, DiLoCo, 2311.08105",
     "Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, 2401.09135",
@@ -383,9 +381,18 @@ def at(axis: Sequence[float], values: Sequence[float], point: float) -> float:
 
 
 def speed_up(horizon: float, own: Run, other: Run) -> float:
-    """The horizon over the time in which a run reaches the other's loss there; 0 if it does not."""
-    time = results.time_to_target(own["time"], own["loss"], other["final"], interpolate=True)
-    return horizon / float(time) if time <= horizon * (1 + 1e-9) else 0.0
+    """The horizon over the time from which on a run stays at the other's last loss; 0 if never.
+
+    Example:
+        >>> run = {"time": [0, 2, 4, 6, 8], "loss": [4, 2, 3, 1, 9], "final": 1}
+        >>> speed_up(6.0, run, {"final": 2})
+        1.2
+    """
+    watched = np.asarray(own["time"]) < horizon
+    moments = np.append(np.asarray(own["time"])[watched], horizon)
+    losses = np.append(np.asarray(own["loss"])[watched], own["final"])
+    marks = {"interpolate": True, "stays": True}
+    return horizon / float(results.time_to_target(moments, losses, float(other["final"]), **marks))
 
 
 def at_equal(axis: str, horizon: float, own: Run, other: Run) -> float:
@@ -460,7 +467,7 @@ def tuning_table(result: Result) -> results.Table:
 
 LAST = "Loss on test rows at the end of the time, nats a character, median (quartiles) of seeds."
 LESS = "The same less that of the synchronous server on the same seed."
-SOONER = "How many times sooner the synchronous server's last loss is reached; 0: not in time."
+SOONER = "How many times sooner a run stays at the synchronous server's last loss; 0: not in time."
 TABLES = {
     "losses": partial(by_scene, column="final", caption=LAST),
     "less": partial(by_scene, column="less", caption=LESS, sign="+"),
