@@ -6,8 +6,8 @@
                     deadlines, redundancy
 
 The knob `step` is a factor of the step size for which the plans' constants were made. A run goes on
-until it has reached all targets or its horizon; a target is reached when the mean gap of `WINDOW`
-iterates is first there.
+to its horizon; the time to a target is that after which the mean gap of `WINDOW` iterates stays
+there to the end.
 """
 
 import math
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import problems, simulation, stragglers, study
+from asyncjax import problems, results, simulation, stragglers, study
 from asyncjax.study import protocol
 from asyncjax.study.protocol import Seeds
 from asyncjax.study.search import Knob, Settings, counts, log_range
@@ -189,7 +189,7 @@ class Instance:
         loads: Samples that may be asked, ascending to a whole shard.
         least_samples: Of an update, in plans.
         targets: Gaps to reach, float64[levels].
-        lengths: Updates of a run: the next where one is too short; tuning does without the last.
+        lengths: Updates of a run: the next where one ends before the horizon.
     """
 
     task: Task
@@ -421,29 +421,34 @@ def mean_gap(loss: np.ndarray, minimum: float) -> np.ndarray:
 
 
 def train(policy: Any, scene: study.Scene, chosen: Settings, seeds: Seeds) -> dict[str, Any]:
-    """Runs until all targets or the horizon are reached, or as long as it may."""
+    """Runs until the horizon, or as long as it may, or until the loss is no number any more."""
     instance, key, records = scene.data, jax.random.key(seeds.noise()), {}
     step = instance.task.bound.step_size * chosen.get("step", 1.0)
     follows = policy(instance, chosen)
-    for n_updates in instance.lengths[:2] if seeds.tunes else instance.lengths:
+    for n_updates in instance.lengths:
         raw = curve(instance.task.problem, instance.met, follows, step, key, n_updates)
         records = {name: np.asarray(values) for name, values in raw.items()}
-        read = reading(records, scene)
-        if read["whole"] or not math.isfinite(read["left"]):
+        if not (records["moment"][-1] < scene.horizon and np.isfinite(records["loss"][-1])):
             break
     return records
 
 
 def reading(records: Mapping[str, Any], scene: study.Scene) -> dict[str, float]:
-    """Times to all targets, `time` to the last, inf where never; costs until it or the horizon.
+    """Times from which on a run stays at each target, and what it costs until then.
 
-    `left` is the logarithm of the gap then over the last target, at least 0; `whole` says whether
-    the run arrived or was watched until the horizon.
+    Returns:
+        `time` to the last target, `time_1` and so on to the others, inf where never, and where the
+        run was not watched to the horizon; costs until `time` or the horizon; `left`, the logarithm
+        of the gap then over the last target, at least 0; `whole`, whether it was watched so long.
     """
     instance, horizon = scene.data, float(scene.horizon or math.inf)
     moments, gap = records["moment"], mean_gap(records["loss"], instance.task.minimum)
-    times = [protocol.time_to(moments, gap, target) for target in instance.targets]
-    times = [time if time <= horizon else math.inf for time in times]
+    whole = bool(moments[-1] >= horizon)
+    watched = np.where(moments <= horizon, moments, np.nan)
+    times = [
+        float(results.time_to_target(watched, gap, target, stays=True)) if whole else math.inf
+        for target in instance.targets
+    ]
     last = min(int(np.searchsorted(moments, min(times[-1], horizon))), len(moments) - 1)
     return {
         "time": times[-1],
@@ -451,7 +456,7 @@ def reading(records: Mapping[str, Any], scene: study.Scene) -> dict[str, float]:
         "updates": last + 1,
         **{cost: float(records[cost][last]) for cost in COSTS if cost != "time"},
         "left": max(0.0, float(np.log(gap[last] / instance.targets[-1]))),
-        "whole": float(math.isfinite(times[-1]) or moments[-1] >= horizon),
+        "whole": float(whole),
     }
 
 

@@ -36,9 +36,10 @@ from asyncjax.results.statistics import interval
 from asyncjax.results.tables import format_number
 from asyncjax.study import protocol
 from asyncjax.study.compare import SETS
-from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, TUNING, Seeds
+from asyncjax.study.protocol import LEVELS, TUNING_OF, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
+from experiments.common import sets
 from experiments.stragglers import methods
 from experiments.stragglers.bounds import laws
 from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, TASKS, Instance
@@ -46,7 +47,6 @@ from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, TASKS, Inst
 NAME = "straggler_training"
 TITLE = "On real losses: faster, less computation, slightly more communication?"
 PAPERS = ("Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589)",)
-NOTE = FIRST_CROSSING
 TRACKS = {"prescribed": "at the plans' step", "tuned": "every knob tuned"}  # `tuned_for`
 BOUNDS = {  # of ratios to k alone, in words
     "time": (1.0, "faster"),
@@ -70,11 +70,12 @@ class Settings:
     shard: int = 40  # rows of a worker
     dim: int = 20
     instances: int = 40  # of each of the two reported sets
-    tuning_instances: int = 3
+    tuning_instances: int = 5  # to tune each of them on
     trials: int = 10  # settings that a method tries in a round of tuning
     rounds: tuple[int, int] = (3, 5)
-    lengths: tuple[int, ...] = (250, 1000, 4000)  # updates: the next where one is too short
-    horizon: float = 1000.0  # time units that a run is watched
+    lengths: tuple[int, ...] = (250, 1000, 4000, 16_000)  # updates, the next where one is too short
+    horizon: float = 1000.0  # time units that a run at the plans' step is watched
+    horizon_tuned: float = 300.0  # the same of a run whose step is tuned
     levels: tuple[float, ...] = LEVELS  # the last is that of tuning, and of all costs but time
     loads: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40)
     least_samples: int = 10  # of an update, in plans
@@ -129,10 +130,11 @@ def study_of(settings: Settings) -> Result:
     for case in settings.cases:
         scene = Case(case, replace(settings, output=Path(), commit=False, cases=()))
         wider = methods.family(*sizes) if case in settings.family_cases else {}
+        shorter = Case(case, replace(scene.settings, horizon=settings.horizon_tuned))
         plain = compared(settings, case, scene, methods.prescribed(*sizes))
         plain = plain.drop(columns=["trials", "tuning_gradients"])
         plain = plain.merge(accounts_of(scene, plain), "left")
-        tuned = compared(settings, case, scene, methods.main_methods(*sizes) | wider)
+        tuned = compared(settings, case, shorter, methods.main_methods(*sizes) | wider)
         rows += [plain.assign(tuned_for="prescribed"), tuned.assign(tuned_for="tuned")]
     return as_result(settings, pd.concat(rows))
 
@@ -148,22 +150,23 @@ def compared(settings: Any, name: str, scene: Any, ways: Mapping[str, study.Meth
         path=settings.output,
         **{option: getattr(settings, option) for option in same},
     )
-    tried = result.select(set=TUNING).groupby("method")
-    rows = result.select(set=list(result.sets)).drop(
-        columns=["left", "seconds", "processor_seconds"]
-    )
-    ends = tuple(edge.rpartition(" of ")[2] for edge in result.facts["at an edge"])
-    return rows.assign(
-        trials=rows["method"].map(tried.size() // settings.tuning_instances),
-        tuning_gradients=rows["method"].map(tried["samples_used"].sum()),
-        at_edge=rows["method"].isin(ends),
-    )
+    found = []
+    for letter in result.sets:
+        tried = result.select(set=TUNING_OF[SETS[letter]]).groupby("method")
+        ends = [edge for edge in result.facts["at an edge"] if f", set {letter}: " in edge]
+        rows = result.select(set=letter).drop(columns=["left", "seconds", "processor_seconds"])
+        names = rows["method"]
+        trials = names.map(tried.size() // settings.tuning_instances)
+        spent = names.map(tried["samples_used"].sum())
+        at_edge = names.isin([edge.rpartition(" of ")[2] for edge in ends])
+        found.append(rows.assign(trials=trials, tuning_gradients=spent, at_edge=at_edge))
+    return pd.concat(found)
 
 
 def as_result(settings: Any, rows: Any) -> Result:
     """Rows with what tables quote."""
     names = ("instances", "tuning_instances", "levels")
-    facts = {name: getattr(settings, name) for name in names}
+    facts = {name: getattr(settings, name) for name in names} | {"tuned apart": True}
     return Result(rows, "time", facts, settings.seed)
 
 
@@ -408,6 +411,7 @@ TABLES: Mapping[str, Callable[[Result], results.Table]] = {
     "tuned": partial(ratio_table, "tuned"),
     "methods": method_table,
     "accounts": account_table,
+    "spread": sets.spread_of,
 }
 
 

@@ -1,5 +1,7 @@
 """Plans on recorded times: verdicts see their flip; what is planned on is not what is met."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from asyncjax import study
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART
 from asyncjax.study.protocol import SET_A, Seeds
 from asyncjax.study.result import Result
+from experiments import part
 from experiments.stragglers import times
 from experiments.stragglers.methods import ALONE, BOTH, PAIR, main_methods
 from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings
@@ -69,11 +72,11 @@ def test_instances_begin_elsewhere_with_other_shards(settings):
 
 @pytest.mark.slow
 def test_the_load_is_what_matters_on_even_workers_and_a_fixed_pair_has_it_too(settings):
-    """One sample per worker is far ahead of whole shards; the verdicts say so."""
+    """A few samples per worker are far ahead of whole shards; the verdicts say so."""
     chosen = {
-        BOTH: {"step": 8.0, "floor": "quadratic", "convexity": 16.0},
-        ALONE: {"step": 32.0, "floor": "bound", "convexity": 2.0},
-        PAIR: {"step": 8.0, "k": 10, "load": 1},
+        BOTH: {"step": 32.0, "floor": "bound", "convexity": 4.0},
+        ALONE: {"step": 32.0, "floor": "bound", "convexity": 1.0},
+        PAIR: {"step": 32.0, "k": 10, "load": 8},
     }
     several = main_methods(N_WORKERS, 56)
     methods = {
@@ -82,10 +85,19 @@ def test_the_load_is_what_matters_on_even_workers_and_a_fixed_pair_has_it_too(se
         )
         for name in chosen
     }
-    rows = compared(settings, "one", times.scenes(settings)["one"], methods)
+    scene = times.scenes(replace(settings, loads=Settings().loads))["one with links"]
+    rows = compared(settings, "one with links", scene, methods)
+    assert rows["whole"].all()
     result = Result(rows, "time")
     found = result.verdicts(times.claims(result))
     assert found[FASTER_THAN_ALONE]["A"] == HOLDS
     assert HOLDS not in found[FASTER].values()
     assert result.ratio(BOTH, over=PAIR, set="B")["ratio"][0] > 1
     assert times.time_table(result).rows
+
+
+def test_each_set_is_tuned_on_instances_of_its_own_and_all_are_watched_to_the_horizon():
+    committed = part.committed("straggler_times")
+    assert committed.facts["tuned apart"]
+    assert committed.facts["tuning_instances"] >= 5
+    assert committed.rows["whole"].all()  # everybody was watched to the horizon

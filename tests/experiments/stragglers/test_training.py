@@ -19,7 +19,8 @@ from experiments.stragglers.training import Case, Settings
 
 SIZES = {"n_workers": 10, "shard": 8, "dim": 4, "loads": (1, 2, 4, 8), "least_samples": 1}
 COUNTS = {"instances": 3, "tuning_instances": 1, "trials": 5, "rounds": (1, 1), "lengths": (500,)}
-SMALL = Settings(cases=("linear, scale",), family_cases=(), horizon=200.0, **SIZES, **COUNTS)
+ENDS = {"horizon": 200.0, "horizon_tuned": 200.0}
+SMALL = Settings(cases=("linear, scale",), family_cases=(), **ENDS, **SIZES, **COUNTS)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +123,27 @@ def test_constants_are_those_of_the_data(make):
 
 
 @pytest.mark.parametrize(
-    ("target", "horizon", "time", "uplinks"),
-    [(1.0, 50, 12, 12), (0.5, 50, np.inf, 14), (1, 9, np.inf, 9)],
+    ("target", "horizon", "last", "first_time", "time", "uplinks"),
+    [
+        (1.0, 14, 1.0, 1.0, 12.0, 12),
+        (0.5, 14, 1.0, 1.0, np.inf, 14),  # never there
+        (1.0, 9, 1.0, 1.0, np.inf, 9),  # too late
+        (1.0, 13, 2.0, 1.0, 12.0, 12),  # leaves after the horizon
+        (1.0, 14, 2.0, 1.0, np.inf, 14),  # leaves again
+        (1.0, 50, 1.0, np.inf, np.inf, 14),  # nobody knows whether it stays
+    ],
 )
-def test_reached_is_the_mean_of_ten_iterates(target, horizon, time, uplinks):
-    records = {"moment": np.arange(15.0), "loss": np.array([9.0, 8.0, 7.0, *([1.0] * 12)])}
+def test_a_run_stays_where_the_mean_of_ten_iterates_does(
+    target, horizon, last, first_time, time, uplinks
+):
+    loss = np.array([9.0, 8.0, 7.0, *([1.0] * 11), last])
+    records = {"moment": np.arange(15.0), "loss": loss}
     records |= dict.fromkeys([*COSTS][1:], np.arange(15.0))
     task, targets = methods.Task(None, 0.0, None), np.array([8.5, target])
     instance = Instance(task, None, None, (), 1, targets, (15,))
     read = methods.reading(records, study.Scene(horizon=horizon, data=instance))
-    assert (read["time_1"], read["time"], read["uplinks"]) == (1.0, time, uplinks)
-    assert read["whole"] == (target == 1)
+    assert (read["time_1"], read["time"], read["uplinks"]) == (first_time, time, uplinks)
+    assert read["whole"] == (horizon < 50)
 
 
 @pytest.mark.slow
