@@ -96,8 +96,6 @@ class Collection:
                 print(f"{name} left out: {part}\n")
                 continue
             keep(settings.output / name, marks[name], part)
-            if part.note:
-                print(f"\n{part.note}")
             for table in part.tables:
                 print(f"\n{results.as_text(table)}")
             if part.verdict:

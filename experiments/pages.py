@@ -9,6 +9,7 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `ratios(part, first, second, **where)` | one for each cell and set, with `.cell` and `.set` |
 | `verdict(part, claim, ...)` | `.word`, `.A`, `.B`; several claims together |
 | `together(verdict(...), verdict(...))` | the same of several parts |
+| `redrawn(part, claim, ...)` | as `verdict`, on sets C and D, where the part has rows of them |
 | `ranges(verdict(...), logs=True)` | between which ends chosen bounds turn no word |
 | `value(part, column, how="median", set="A", **where)` | a number of the rows |
 | `facts(part)` | facts of the rows, and what the part's `FACTS` make of them |
@@ -18,8 +19,6 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `bench(name, row, column)` | a number of a table in `benchmarks/README.md` |
 | `papers()` | figures of the five papers (`experiments/papers`) |
 | `counted()`, `claimed()` | how many rows of `docs/claims.md` hold; their verdicts by claim |
-| `first_crossings()` | modules of the parts whose times to a target are first crossings |
-| `tuned_once()` | modules of the parts whose sets A and B share what was chosen |
 | `simulated(kind)` | what the last campaign of `tests.simulate.seeds` gave |
 | `links()` | what `experiments.links` found |
 
@@ -33,7 +32,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -42,7 +41,7 @@ from typing import Any, NamedTuple
 from asyncjax import results
 from asyncjax.results import statistics
 from asyncjax.study import pages
-from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.result import Result
 from experiments import part
 from experiments.papers import figure as figure_of_papers
 from experiments.part import ROOT
@@ -78,6 +77,7 @@ def namespace(page: Path) -> dict[str, Any]:
         "ratios": of(pages.ratios),
         "value": of(pages.value),
         "verdict": verdict,
+        "redrawn": redrawn,
         "together": together,
         "ranges": ranges,
         "facts": lambda name: part.facts(part.module(name), part.committed(name)),
@@ -90,17 +90,6 @@ def namespace(page: Path) -> dict[str, Any]:
         "links": lambda: json.loads((part.ROWS / "links.json").read_text(encoding="utf-8")),
         "counted": lambda: counted(claim_rows()),
         "claimed": lambda: {row[0]: row[VERDICT] for row in claim_rows()},
-        "first_crossings": lambda: [
-            module
-            for name, module in part.PARTS.items()
-            if getattr(part.module(name), "NOTE", "") == FIRST_CROSSING
-        ],
-        "tuned_once": lambda: [
-            module
-            for name, module in part.PARTS.items()
-            for result in [part.committed(name)]
-            if len(result.sets) == 2 and _tuned(name) and not result.facts.get("tuned apart")
-        ],
     }
 
 
@@ -113,7 +102,16 @@ def simulated(kind: str) -> Any:
 @cache
 def verdict(name: str, *claims: str) -> pages.Verdict:
     """What the committed rows of a part say of claims of its own, named by their text."""
-    result = part.committed(name)
+    return _verdict(part.committed(name), name, claims)
+
+
+@cache
+def redrawn(name: str, *claims: str) -> pages.Verdict:
+    """The same of its rows on sets C and D."""
+    return _verdict(part.redrawn(name), name, claims)
+
+
+def _verdict(result: Result, name: str, claims: Sequence[str]) -> pages.Verdict:
     known = {claim.text: claim for claim in part.claims(part.module(name), result)}
     if unknown := [text for text in claims if text not in known]:
         raise ValueError(f"claim must be one of {', '.join(known)}, got {unknown[0]!r}")

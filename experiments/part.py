@@ -12,7 +12,6 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `FIGURES` | by name functions of the result that make a `report.Illustration` |
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
 | `COMMAND` | perhaps: what makes the rows again; else `python -m MODULE --commit` |
-| `NOTE` | perhaps: what has to be known to read the tables |
 | `PAGE` | perhaps: its page, where that is not `docs/experiments/NAME.md` |
 | `answer` | perhaps: a function of the result, the answer in words; else claims and verdicts |
 
@@ -22,7 +21,8 @@ It ends in
         part.main(NAME)
 
 `--commit` writes `experiments/rows/NAME.csv.gz` and the figures of its page; `make pages` reads the
-rows and writes the page.
+rows and writes the page. With `--seed 1`, or another but 0, it writes rows alone, to
+`experiments/rows/redrawn`: two more sets of instances, C and D, to judge what turned on A and B.
 """
 
 import importlib
@@ -31,7 +31,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ from asyncjax.study.result import Claim, Result
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("rows")
+REDRAWN = ROWS / "redrawn"
+OTHERS = {"A": "C", "B": "D"}  # what the sets are called that another seed draws
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "compare": "experiments.compare.job",
@@ -106,7 +108,6 @@ class Part:
         numbers: Everything in the tables and more, as plain values for JSON.
         verdict: The answer in words, made of the numbers; empty: none.
         papers: Whose claims and methods these are, a reference each.
-        note: What has to be known to read the tables, in words; empty: nothing.
     """
 
     name: str
@@ -116,7 +117,6 @@ class Part:
     numbers: dict[str, Any]
     verdict: str = ""
     papers: tuple[str, ...] = ()
-    note: str = ""
 
 
 def module(name: str) -> Any:
@@ -135,6 +135,13 @@ def committed(name: str) -> Result:
     """The committed rows of a part; read once."""
     module(name)
     return Result.load(ROWS / f"{name}.csv.gz")
+
+
+@cache
+def redrawn(name: str) -> Result:
+    """The committed rows of a part on sets C and D; read once."""
+    module(name)
+    return Result.load(REDRAWN / f"{name}.csv.gz")
 
 
 def claims(part: Any, result: Result) -> Sequence[Claim]:
@@ -202,6 +209,17 @@ def draw(part: Any, result: Result, folder: Path = FIGURES) -> list[tuple[Path, 
     return drawn
 
 
+def commit(part: Any, result: Result, command: str, seed: int) -> None:
+    """Writes the rows and figures of a part; of another seed than 0 rows alone, beside them."""
+    if not seed:
+        result.save(ROWS / f"{part.NAME}.csv.gz", command=command)
+        draw(part, result)
+        return
+    REDRAWN.mkdir(exist_ok=True)
+    result = replace(result, rows=result.rows.assign(set=result.rows["set"].replace(OTHERS)))
+    result.save(REDRAWN / f"{part.NAME}.csv.gz", command=f"{command} --seed {seed}")
+
+
 def run(part: Any, settings: Any) -> Part:
     """Runs a part: its rows, tables, figures and answer; commits rows and figures if asked.
 
@@ -215,8 +233,7 @@ def run(part: Any, settings: Any) -> Part:
         command = f"python -m {PARTS[part.NAME]} --commit"
     result.save(settings.output / f"{part.NAME}.csv.gz", command=command)
     if settings.commit:
-        result.save(ROWS / f"{part.NAME}.csv.gz", command=command)
-        draw(part, result)
+        commit(part, result, command, settings.seed)
     numbers = {"verdicts": result.verdicts(claims(part, result)), "facts": facts(part, result)}
     storage.save_json(settings.output / f"{part.NAME}.json", numbers)
     return Part(
@@ -227,7 +244,6 @@ def run(part: Any, settings: Any) -> Part:
         numbers,
         answer(part, result),
         tuple(part.PAPERS),
-        getattr(part, "NOTE", ""),
     )
 
 
@@ -246,7 +262,7 @@ def main(name: str, *, quick: bool = False) -> None:
     settings = tyro.cli(part.Settings, description=part.__doc__)
     settings.output.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
     done = run(part, settings)
-    for text in filter(None, (done.verdict, done.note, *map(results.as_text, done.tables))):
+    for text in filter(None, (done.verdict, *map(results.as_text, done.tables))):
         print(f"{text}\n")
     for path, caption in done.figures:
         print(f"{path}  {caption}")
@@ -266,7 +282,7 @@ def compile_quickly() -> None:
 
 def section(part: Part) -> report.Section:
     """A part in a report."""
-    return report.Section(part.title, part.note, illustrations(part), part.tables, part.verdict)
+    return report.Section(part.title, "", illustrations(part), part.tables, part.verdict)
 
 
 def illustrations(part: Part) -> tuple[report.Illustration, ...]:
@@ -292,7 +308,7 @@ def command() -> str:
 
 def write_page(path: Path, part: Part) -> Path:
     """Writes the report of one part: its answer on top, its figures and tables, how it was made."""
-    shown = report.Section("Figures and tables", part.note, illustrations(part), part.tables)
+    shown = report.Section("Figures and tables", "", illustrations(part), part.tables)
     sections = [shown, provenance([part])]
     report.write(path, report.render(part.title, "", sections, verdict=part.verdict))
     return path

@@ -43,23 +43,22 @@ OURS = "asyncjax.study.scenes", "asyncjax.study.methods"
 HALF = tuple(
     name
     for name, factors in FACTORS.items()
-    if (factors.skew == "alike") ^ (factors.noise == "high") ^ (factors.link == "dear")
+    if (factors.skew == "alike") ^ (factors.noise == "high") ^ (factors.link == "expensive")
 )
 _ABOUT = """How good is my rule? Ranks methods of one's own beside the built-in ones.
 
 FILE is a Python file that holds METHODS = {"name": study.Method(...)}; settings["step"] is tuned
 for all of them. The scenes are small problems with eight workers who are uneven in five ways, rows
-dealt at random or not, low and high noise, free and expensive ("dear") links. Every method is tuned
-in every scene, and shown on instances that tuning never saw. A file that holds SCENES = {"name":
-function of seeds} and MEASURE = study.time_to(...) too compares its methods there, among
-themselves."""
+dealt at random or not, low and high noise, free and expensive links. Every method is tuned in every
+scene, and shown on instances that tuning never saw. A file that holds SCENES = {"name": function of
+seeds} and MEASURE = study.time_to(...) too compares its methods there, among themselves."""
 _READ = """Lower is better: compared are times to a target. A scene is a small problem with its
 workers; every method is tuned in every scene, and shown on two sets of instances that tuning never
 saw, A and B."""
 _EXAMPLES = """examples:
   %(program)s my_rule.py                            minutes: %(page)s in this folder
   %(program)s my_rule.py --scenes recorded          all scenes with that word
-  %(program)s my_rule.py --scenes "even, dear links" "straggler, dear links"
+  %(program)s my_rule.py --scenes "even, expensive links" "straggler, expensive links"
   %(program)s my_rule.py --scenes all --engine processes --workers 8
   %(program)s my_rule.py --path cells               a run that was stopped goes on"""
 
@@ -154,8 +153,8 @@ def chosen(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
         ValueError: No scene is such; the sentence has the nearest names.
 
     Example:
-        >>> chosen(["even, dear links"], ["even, free links", "even, dear links", "b, dear links"])
-        ('even, dear links',)
+        >>> chosen(["even, free links"], ["even, free links", "even, expensive links"])
+        ('even, free links',)
     """
     words = {name: {part.strip() for part in name.split(",")} for name in known}
     every = sorted({"all", *known, *(part for parts in words.values() for part in parts)})

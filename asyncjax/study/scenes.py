@@ -3,7 +3,7 @@
     uneven   how the workers' times differ
     skew     rows dealt at random, or one of two classes held by the slow workers alone
     noise    "low": a gradient of ten rows, true labels; "high": of two, a tenth of the labels wrong
-    link     "free", or "dear": every exchange takes as long as three mean jobs
+    link     "free", or "expensive": every exchange takes as long as three mean jobs
 
 Two Gaussian classes, logistic regression with an l2 penalty, 30 rows a worker: a convex problem
 whose minimum is found by L-BFGS. An instance draws rows, workers and the first model; scenes that
@@ -34,7 +34,7 @@ L2 = 0.01
 OFFSET = 0.7  # deviation of the mean of a column
 FLIPPED = 0.1  # share of wrong labels where noise is high
 BATCH = {"low": 10, "high": 2}  # rows of a gradient
-LINK = {"free": 0.0, "dear": 3.0}  # of an exchange
+LINK = {"free": 0.0, "expensive": 3.0}  # of an exchange
 STEADY = 400.0  # shape of the gamma law of a job's time: a deviation of 5 %
 SLOW = {"straggler": 1}  # workers who hold a class of their own; else half
 ROUNDS = {"low": 30, "high": 48}  # rounds that wait for all, of mean length: the horizon

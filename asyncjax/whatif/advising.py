@@ -117,7 +117,7 @@ def advise(
     *,
     own_labels: bool | None = None,
     noisy: bool | None = None,
-    dear_link: bool | None = None,
+    expensive_link: bool | None = None,
 ) -> Advice:
     """Says what the decision tree recommends for the workers of a log.
 
@@ -128,7 +128,8 @@ def advise(
             known.
         noisy: Whether the noise of gradients, and not their number, limits training; None: not
             known.
-        dear_link: Whether sending a model and a gradient takes as long as a job; None: not known.
+        expensive_link: Whether sending a model and a gradient takes as long as a job; None: not
+            known.
 
     Returns:
         A hint for every leaf that fits: more of them where less is known. Words need jinja2, of the
@@ -141,7 +142,7 @@ def advise(
         >>> advice.busy, advice.lasting
         (0.5, True)
     """
-    given = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
+    given = known_of(own_labels=own_labels, noisy=noisy, expensive_link=expensive_link)
     known: dict[str, Any] = dict(zip(("skew", "noise", "link"), given.values(), strict=True))
     asked = {question["what"] for question in _asked(tree()["tree"])}
     unasked = [what for what, value in known.items() if value is not None and what not in asked]

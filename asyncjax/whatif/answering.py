@@ -186,7 +186,7 @@ def answer(
     quick: bool = False,
     own_labels: bool | None = None,
     noisy: bool | None = None,
-    dear_link: bool | None = None,
+    expensive_link: bool | None = None,
     server: float = 0.0,
     key: jax.Array | None = None,
     progress: Tell | bool | None = None,
@@ -202,7 +202,7 @@ def answer(
             known. This and the next two only choose what is shown of the decision tree: see
             `advise`.
         noisy: Whether noise of gradients limits training.
-        dear_link: Whether sending takes as long as a job.
+        expensive_link: Whether sending takes as long as a job.
         server: Time that the server takes for every gradient, in the unit of the log; see
             `compare`. Small problems are trained with it, too.
         key: Typed key of all that is drawn; None: a fixed one.
@@ -225,7 +225,7 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     key = jax.random.key(0) if key is None else one_key("key", key)
     log = traces.read_log(path)
     rows_of(log)  # refuses one worker before anything is computed
-    known = known_of(own_labels=own_labels, noisy=noisy, dear_link=dear_link)
+    known = known_of(own_labels=own_labels, noisy=noisy, expensive_link=expensive_link)
     told = display() if progress is True else progress or untold
     told("describing the workers", 0.0)
     description = describe(log)

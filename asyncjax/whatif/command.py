@@ -39,7 +39,7 @@ _JOBS = [name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_"))
 _DEMOS = tuple(name for name in _JOBS if "spread" not in name)
 _COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
 _READING = (*_COLUMNS, "unit", "pattern", "drop_invalid", "max_unpacked")
-_KNOWN = {"own_labels": "yes", "noisy": "high", "dear_link": "dear"}  # what means True
+_KNOWN = {"own_labels": "yes", "noisy": "high", "expensive_link": "expensive"}  # what means True
 _QUICK = (
     "only count, train nothing, so no time to a target (reached and not left again): 8 seconds to a"
     " minute of processor time, more for more workers, jobs and unevenness; how many is said first"
@@ -64,7 +64,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     link = "whether sending takes as long as a job, or next to nothing"
     add("--own-labels", choices=("yes", "no"), help=labels)
     add("--noise", dest="noisy", choices=("high", "low"), help=noise)
-    add("--link", dest="dear_link", choices=("dear", "free"), help=link)
+    add("--link", dest="expensive_link", choices=("expensive", "free"), help=link)
     takes = "milliseconds that the server takes for every gradient, one after another; default: 0"
     add("--server-ms", type=float, default=0.0, metavar="X", help=takes)
     add = parser.add_argument_group("if columns are not found by themselves").add_argument

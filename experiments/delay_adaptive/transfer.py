@@ -481,7 +481,7 @@ def _conditions(result: Result, name: str, rule: str, column: str) -> list[Any]:
     return [
         partial(_condition, algorithm, data, rule, column)
         for algorithm, data in cases.itertuples(index=False, name=None)
-        if all(_pairs(algorithm, data, rule, column, result, s).shape[1] > 1 for s in SETS)
+        if all(_pairs(algorithm, data, rule, column, result, s).shape[1] > 1 for s in result.sets)
     ]
 
 

@@ -149,7 +149,7 @@ def scenes_of(result: Result, letter: str) -> Scenes:
     first = result.select(set=letter).drop_duplicates("scene").set_index("scene")
     laws = [result.facts["laws"][uneven] for uneven in first["uneven"]]
     said = {"skew": first["skew"] != "alike", "noise": first["noise"] == "high"}
-    said["link"] = first["link"] == "dear"
+    said["link"] = first["link"] == "expensive"
     answers = pd.DataFrame(laws, first.index).assign(**said)
     logs = {name: np.log(result.values(name, letter).to_numpy()) for name in result.methods}
     return Scenes(answers, logs)

@@ -25,7 +25,7 @@ FAMILIES = {**job.BY_WORKERS, **job.BY_PLACE} | {
     f"{uneven}, {skew}, {link}": {"uneven": uneven, "skew": skew, "link": link}
     for uneven in job.BY_WORKERS
     for skew in ("alike", job.LABELS)
-    for link in ("free", "dear")
+    for link in ("free", "expensive")
 }
 SHOWN = {  # families of the table
     "even": "even workers",

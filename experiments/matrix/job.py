@@ -1,7 +1,7 @@
 """Which method copes best, over uneven workers, skewed data, noise and links, all knobs tuned?
 
 A factorial of scenes: five kinds of workers, rows dealt at random or a class held by the slow
-alone, low and high noise, free and dear links. In each scene every method gets the same number of
+alone, low and high noise, free and expensive links. In each scene every method gets as many
 trials over all of its knobs, scored by the time from which on a run stays at the last target; two
 disjoint sets of instances are shown, and each tunes on others of its own. A finished piece is a
 file: a run that was killed goes on where it was, to the same bits, and other settings, or another
@@ -57,7 +57,7 @@ BY_WORKERS = {name: {"uneven": name} for name in ("even", *UNEVEN)}
 BY_PLACE = {
     **{
         f"{skew}, {link} links": {"uneven": UNEVEN, "skew": skew, "link": link}
-        for skew, link in product(("alike", LABELS), ("free", "dear"))
+        for skew, link in product(("alike", LABELS), ("free", "expensive"))
     },
     **{f"{noise} noise": {"uneven": UNEVEN, "noise": noise} for noise in ("low", "high")},
 }
@@ -351,9 +351,9 @@ def claims(result: Result) -> tuple[Claim, ...]:
         "pure is faster than Rescaled where data are alike": _by_workers(
             "pure", "Rescaled", LASTING, skew="alike"
         ),
-        "local steps are faster where links are dear": [
-            _by_links("local SGD", REFERENCE, "dear"),
-            _by_links(late, "buffered", "dear"),
+        "local steps are faster where links are expensive": [
+            _by_links("local SGD", REFERENCE, "expensive"),
+            _by_links(late, "buffered", "expensive"),
         ],
         "local steps are slower where links are free": [
             _by_links(REFERENCE, "local SGD", "free"),

@@ -240,8 +240,8 @@ def tasks() -> Mapping[str, Task]:
     What the scripts of CD-GraB (github.com/GarlGuo/CD-GraB) have is stated where it differs.
     """
     small: dict[str, Any] = {"instances": 20}
-    dear: dict[str, Any] = {"trials": 3, "orders": (BASELINE, ALONE, COORDINATED)}
-    accurate = dear | {"noise": 0.2, "metric": "test_accuracy"}
+    few: dict[str, Any] = {"trials": 3, "orders": (BASELINE, ALONE, COORDINATED)}
+    accurate = few | {"noise": 0.2, "metric": "test_accuracy"}
     sgd, adam = log_range(0.05, 0.4, 4), log_range(1e-3, 8e-3, 4)
     wide, lstm = log_range(5e-4, 4e-3, 4), log_range(4.0, 32.0, 4)
     lenet, gpt = log_range(0.01, 0.08, 4), log_range(2e-3, 1.6e-2, 4)
@@ -250,11 +250,11 @@ def tasks() -> Mapping[str, Task]:
         Task("noisy digits", digits, 8, 32, 4, 512, "SGD", sgd, 30, 0.2, **small),
         Task("forecast", partial(series, 32, 32), 8, 32, 8, 2048, "Adam", adam, 20, **small),
         Task(
-            "wide forecast", partial(series, 64, 64, 64), 32, 32, 4, 2048, "Adam", wide, 20, **dear
+            "wide forecast", partial(series, 64, 64, 64), 32, 32, 4, 2048, "Adam", wide, 20, **few
         ),
-        Task("LSTM", partial(words, 500, 24, 12), 4, 16, 16, 512, "SGD", lstm, 14, **dear),
+        Task("LSTM", partial(words, 500, 24, 12), 4, 16, 16, 512, "SGD", lstm, 14, **few),
         Task("LeNet", images, 16, 16, 4, 500, "momentum", lenet, 6, **accurate),
-        Task("GPT", partial(characters, 32, 24), 64, 4, 2, 512, "Adam", gpt, 10, **dear),
+        Task("GPT", partial(characters, 32, 24), 64, 4, 2, 512, "Adam", gpt, 10, **few),
     )
     return {task.name: task for task in every}
 

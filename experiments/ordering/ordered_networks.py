@@ -359,8 +359,8 @@ def arrival(result: Result, unit: str, letter: str, task: str, level: float = 1.
     facts, where = result.facts["tasks"][task], {"scene": task, "tuned_for": ARRIVAL}
     apart = result.difference(COORDINATED, BASELINE, letter, arrival_column(level), where)
     prices = {EPOCHS: 1.0, CPU: facts["prices"][COORDINATED][0]}
-    dear = float(np.log((prices | epoch_costs.prices_of(facts["costs"]))[unit]))
-    return replace(apart, mean=apart.mean + dear, low=apart.low + dear, high=apart.high + dear)
+    price = float(np.log((prices | epoch_costs.prices_of(facts["costs"]))[unit]))
+    return replace(apart, mean=apart.mean + price, low=apart.low + price, high=apart.high + price)
 
 
 def ended(result: Result, letter: str, task: str, order: str) -> Difference:

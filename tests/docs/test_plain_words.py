@@ -22,9 +22,6 @@ PATTERNS = {
 # What is looked over, and why.
 EXCEPTIONS = {
     r"did\.heard": "a field of what-if's figures, in code",
-    r"[\w ,]*dear links": "scenes of studies: their names stand in committed rows",
-    r"links are dear": "a claim of the matrix: its name stands in committed rows",
-    r"^dear$|[\"'`(]dear[\"'`)]": "the level of a scene, and the value of `whatif --link`",
 }
 PAGES = sorted(
     path
@@ -87,7 +84,7 @@ def test_the_list_finds_what_it_is_for():
         "a model is judged",
     )
     assert all(list(found(text)) for text in bad)
-    good = ("one row per job", "hear", 'free, or "dear"', "even, dear links", "reports a value")
+    good = ("one row per job", "hear", "even, expensive links", "reports a value")
     assert not any(list(found(text)) for text in good)
     assert _said(re.match(".*", '{{ heard ~ "one two three four five six seven" }}')) == (
         "one two three four five six seven"

@@ -22,7 +22,7 @@ SETTINGS = {"instances": INSTANCES, "n_workers": 8, "problems": ["made up"], "la
 
 def truth(uneven, skew, noise, link):
     """The mean time of every method in a scene: this is what a tree should find."""
-    even, skewed, dear = uneven == "even", skew != "alike", link == "dear"
+    even, skewed, expensive = uneven == "even", skew != "alike", link == "expensive"
     rounds = 100.0 if even else 300.0
     pure = np.inf if skewed and not even else 100.0
     return {
@@ -30,7 +30,7 @@ def truth(uneven, skew, noise, link):
         "pure": pure * (1.02 if even else 1.0),
         "Rescaled": 150.0 if skewed and not even else 130.0,
         "table": 600.0,
-        "local SGD": rounds / 2.5 if dear and even else 2 * rounds,
+        "local SGD": rounds / 2.5 if expensive and even else 2 * rounds,
     }
 
 

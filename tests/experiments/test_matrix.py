@@ -102,7 +102,7 @@ def test_a_run_in_its_lane_is_what_it_is_alone(name):
     if method.adapt:
         knobs |= {"local steps": 3, "local step": 0.5}
         plain = problems.local_steps(plain, n_steps=3, step_size=0.5)
-    other = "even, slow hold labels, high noise, dear links"
+    other = "even, slow hold labels, high noise, expensive links"
     asked = [Run(SCENE, ONE, tuple(knobs.items()))]
     asked.append(Run(other, ONE, tuple((knobs | {"step": 1.0}).items())))
     times, gap = lanes.found_of(name, asked, LEVELS)[0]

@@ -13,8 +13,9 @@ from asyncjax import clocks
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Condition, Difference
 from asyncjax.study.pages import CHECK, Verdict
-from asyncjax.study.result import Less
+from asyncjax.study.result import Less, Result
 from experiments import pages, part
+from tests.experiments import small_part
 
 TEMPLATES = pages.templates()
 
@@ -149,6 +150,40 @@ def test_all_methods_of_a_scene_are_tuned_alike_and_no_best_value_is_at_an_edge(
     assert all(pages.tuned_alike(name))
     rows = part.committed(name).rows
     assert "at_edge" not in rows or not rows["at_edge"].any()
+
+
+def test_each_set_of_a_tuned_part_has_tuning_instances_of_its_own():
+    tuned = [name for name in part.PARTS if [*pages.tuned_alike(name)]]
+    known = {name: part.committed(name) for name in tuned}
+    assert {name for name, one in known.items() if len(one.sets) == 2} <= {
+        name for name, one in known.items() if one.facts.get("tuned apart")
+    }
+
+
+def test_another_seed_writes_sets_c_and_d_beside_the_rows_of_the_page(tmp_path, monkeypatch):
+    (tmp_path / "rows").mkdir()
+    monkeypatch.setattr(part, "ROWS", tmp_path / "rows")
+    monkeypatch.setattr(part, "REDRAWN", tmp_path / "rows" / "redrawn")
+    folders = []
+    monkeypatch.setattr(part, "draw", lambda part, result, *folder: folders.append(folder) or [])
+    for seed, drawn in ((1, 1), (0, 3)):  # in the output, and then for the page
+        part.run(small_part, small_part.Settings(tmp_path / "out", seed=seed, commit=True))
+        assert len(folders) == drawn
+    rows = sorted((tmp_path / "rows").rglob("*.gz"))
+    assert [Result.load(path).sets for path in rows] == [("C",), ("A",)]
+    assert Result.load(rows[0]).source["command"] == "python --seed 1"
+
+
+@pytest.mark.parametrize("path", sorted(part.REDRAWN.glob("*.gz")), ids=lambda path: path.name)
+def test_redrawn_rows_are_of_other_instances_and_of_the_same_methods(path):
+    name = path.name.removesuffix(".csv.gz")
+    first, second = part.committed(name), part.redrawn(name)
+    assert (second.sets, second.seed) == (("C", "D"), 1)
+    assert (second.methods, second.compared) == (first.methods, first.compared)
+    values = [
+        set(one.rows[one.compared][np.isfinite(one.rows[one.compared])]) for one in (first, second)
+    ]
+    assert len(values[0] & values[1]) < 0.1 * len(values[1])
 
 
 def test_benchmarks_are_read_by_the_command_that_prints_them():

@@ -101,7 +101,7 @@ def test_a_broken_file_is_told_in_one_sentence(folder, capsys, text, words):
         (["none.py"], "none.py: no such file"),
         (["notes.txt"], "FILE must be a Python file, ending in .py, got 'notes.txt'"),
         (["rules.py", "--scenes", "strangler"], "must be among straggler"),
-        (["rules.py", "--scenes", "even, dear"], "got 'even, dear'"),
+        (["rules.py", "--scenes", "even, expensive"], "got 'even, expensive'"),
         (["rules.py", "--trials", "3"], "--trials must be at least 4, got 3"),
         (["rules.py", "--instances", "1"], "--instances must be at least 2, got 1"),
         (["rules.py", "--seed", "256"], "--seed must be below 256, got 256"),
@@ -123,7 +123,7 @@ def test_scenes_are_chosen_by_words():
     assert chosen(["recorded"], names) == tuple(n for n in names if n.startswith("recorded"))
     assert chosen([SCENE], names) == (SCENE,)
     assert chosen(["all"], names) == names
-    assert len(chosen(["even, dear links", "recorded, dear links"], names)) == 8
+    assert len(chosen(["even, expensive links", "recorded, expensive links"], names)) == 8
 
 
 def test_the_usual_scenes_have_all_levels_and_pairs_of_levels_alike():

@@ -15,7 +15,7 @@ from asyncjax.study.scene import Scene
 from asyncjax.study.scenes import BATCH, COMPARED, FACTORS, LEFT, N_WORKERS, SCENES, TO_TARGET
 
 STRAGGLER = "straggler, alike, high noise, free links"
-RECORDED = "recorded, slow hold labels, low noise, dear links"
+RECORDED = "recorded, slow hold labels, low noise, expensive links"
 CHANCE = "by chance, alike, low noise, free links"
 # Of the experiment before its scenes moved: horizon; digests of rows, of the start, of 50 draws of
 # the clock; the first and the lowest loss.
@@ -106,9 +106,9 @@ def test_the_measure_reads_from_when_on_a_run_stays_and_what_is_left():
 ALONE = [
     ("synchronous", "by chance, alike, high noise, free links", "A", 0),
     ("synchronous", "recorded, slow hold labels, high noise, free links", "B", 0),
-    ("fastest k", "spread, alike, high noise, dear links", "A", 1),
+    ("fastest k", "spread, alike, high noise, expensive links", "A", 1),
     ("pure", "straggler, alike, high noise, free links", "A", 8),
-    ("buffered", "by chance, alike, low noise, dear links", "B", 4),
+    ("buffered", "by chance, alike, low noise, expensive links", "B", 4),
     ("Rescaled", "straggler, alike, low noise, free links", "A", 8),
 ]
 

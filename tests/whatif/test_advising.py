@@ -87,7 +87,7 @@ def test_what_would_leave_fewer_lines_is_said():
         return whatif.Advice(busy, lasting, tuple(advising._walk(TREE, known))).notes
 
     begin = "Say what you know and fewer lines are left:"
-    assert said(0.8)[-1] == f"{begin} --link, or in Python dear_link="
+    assert said(0.8)[-1] == f"{begin} --link, or in Python expensive_link="
     assert said(0.4, lasting=False)[-1] == f"{begin} --own-labels, or in Python own_labels="
     assert said(0.4, skew=False)[-1] == "A longer log would tell whether they are uneven for good"
     assert "believe the latter" in said(0.4, lasting=True, skew=True)[-1]
