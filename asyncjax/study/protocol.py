@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax import checks, results
+from asyncjax import checks
 
 TUNING, SET_A, SET_B, SET_C = "tuning", "set A", "set B", "set C"
 SETS = {"A": SET_A, "B": SET_B, "C": SET_C}  # roles of the sets, by their letters in tables
@@ -28,11 +28,6 @@ PURPOSES = ("data", "clock", "model", "noise")
 LIMITS = {"base": 256, "role": 4, "purpose": 4, "number": 1024, "repeat": 512}
 TUNED = 256  # roles to tune on share a digit; each has so many of its numbers
 LEVELS = (0.5, 0.8, 0.95)
-# Stands beside every table of times by `time_to`; those after which a run stays need it not.
-FIRST_CROSSING = (
-    "Times to a target, also in updates, epochs or slots, are first crossings: a run may leave the"
-    " target again."
-)
 
 
 def seed_of(base: int, role: str, purpose: str, number: int, repeat: int = 0) -> int:
@@ -137,21 +132,6 @@ def targets(start: float, best: float, levels: Sequence[float] = LEVELS) -> np.n
     if not (np.isfinite(start) and np.isfinite(best) and best < start):
         raise ValueError(f"best must be finite and below start = {start}, got {best}")
     return start - np.asarray(levels, float) * (start - best)
-
-
-def time_to(times: ArrayLike, losses: ArrayLike, target: float) -> float:
-    """The first recorded time at which the loss is at most `target`; inf if there is none.
-
-    Args:
-        times: float[records], ascending.
-        losses: float[records]; NaN reaches nothing.
-        target: Loss to reach.
-
-    Example:
-        >>> time_to([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 2.5)
-        1.0
-    """
-    return float(results.time_to_target(times, losses, target))
 
 
 def restricted(times: ArrayLike, horizon: float) -> np.ndarray:

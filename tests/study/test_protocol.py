@@ -55,14 +55,6 @@ def test_three_targets_close_their_shares_of_the_way():
         protocol.targets(1.0, 1.0)
 
 
-def test_time_to_a_target():
-    times, losses = [0.0, 2.0, 3.0, 5.0], [4.0, np.nan, 1.0, 0.5]
-    assert protocol.time_to(times, losses, 1.0) == 3.0
-    assert protocol.time_to(times, losses, 0.1) == np.inf
-    with pytest.raises(ValueError, match="axis decreases"):
-        protocol.time_to([1.0, 0.0], [1.0, 1.0], 0.5)
-
-
 def test_censored_times_by_hand():
     # Seen by 10: 1, 2 and 6. One comes after it, one never does: both count as 10.
     found = protocol.reached([6.0, np.inf, 1.0, 12.0, 2.0], 10.0)
