@@ -72,7 +72,7 @@ class Settings:
     instances: int = 40  # of each of the two reported sets
     tuning_instances: int = 5  # to tune each of them on
     trials: int = 10  # settings that a method tries in a round of tuning
-    rounds: tuple[int, int] = (3, 5)
+    rounds: tuple[int, int] = (3, 8)
     lengths: tuple[int, ...] = (250, 1000, 4000, 16_000)  # updates, the next where one is too short
     horizon: float = 1000.0  # time units that a run at the plans' step is watched
     horizon_tuned: float = 300.0  # the same of a run whose step is tuned
@@ -386,8 +386,8 @@ def accounts(result: Result) -> dict[str, dict[str, dict[str, Any]]]:
 def account_table(result: Result) -> results.Table:
     """Uplinks, measured and predicted."""
     rows = []
-    for scene, sets in accounts(result).items():
-        for letter, said in sets.items():
+    for scene, by_set in accounts(result).items():
+        for letter, said in by_set.items():
             measured, same, target = (
                 "{mean:.2f} ({low:.2f} to {high:.2f})".format(**said[name])
                 for name in ("ratio", "same", "target")
