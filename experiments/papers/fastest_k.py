@@ -451,11 +451,11 @@ def found_synthetic(numbers: Numbers) -> Found:
         last[name] = x[error > block["target"]].max()
         ends.append(f"{name} {np.median(error[x > 0.8 * x[-1]]):.2g}")
     both, alone, *fixed = last.values()
-    word, first = "in kind" if alone < min(fixed) else "differs", fastest(block)
+    word = "in kind" if alone < min(fixed) else "differs"
     return Found(
         f"last above {block['target']:g}, of {x[-1]:g} time units: {ALONE} at {alone:.4g}, {BOTH}"
-        f" at {both:.4g}, fixed k at {min(fixed):.4g} ({first} touches it at"
-        f" {time_of(block, first):.4g}); median error of the last fifth: {', '.join(ends)}",
+        f" at {both:.4g}, fixed k at {min(fixed):.4g}; median error of the last fifth:"
+        f" {', '.join(ends)}",
         f"{word}: k alone stays below {'sooner' if word == 'in kind' else 'no sooner'} than every"
         f" fixed k; (k, load) by the same test {'sooner' if both < alone else 'later'} than it",
     )
