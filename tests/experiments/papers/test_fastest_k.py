@@ -60,7 +60,7 @@ def test_costs_on_the_bound_are_those_of_an_independent_program() -> None:
 @pytest.mark.slow
 def test_runs_do_what_plans_say_and_come_again() -> None:
     task = methods.linear(0, None, (50, 40, 20))
-    arguments = task, (1, 5, 10, 20, 40), 0.02, {"scale": 60.0}, Options(quick=True)
+    arguments = task, (1, 5, 10, 20, 40), 0.1, {"scale": 150.0}, Options(quick=True)
     block = fastest_k.trained(*arguments)["scale"]
     again = fastest_k.trained(*arguments)["scale"]
     start = float(task.problem.objective(task.problem.params)) - task.minimum
