@@ -1,12 +1,15 @@
 """Losses, ways of choosing (k, load) for them, how these are run, and what a run is said to cost.
 
     plans           step, which floor the bound has, how convex the loss is taken for
-    fixed pair      step, k, load
+    fixed pair      step, k, load; and the same with a step in proportion to k times load
     wider family    step, and what each method has: thresholds, burn-in, patience, how k grows,
                     deadlines, redundancy
 
-The knob `step` is a factor of the step size for which the plans' constants were made. A run goes on
-to its horizon; the time to a target is that after which the mean gap of `WINDOW` iterates stays
+The knob `step` is a factor of the step size for which the plans' constants were made. So is `scaled
+step`, for an update of all samples; smaller updates then take smaller steps (the linear scaling
+rule). Good pairs lie along a ridge on which the step grows with k and load, until it is as long as
+it may be; a search that moves one knob at a time finds its end in one of the two forms. A run goes
+on to its horizon; the time to a target is that after which the mean gap of `WINDOW` iterates stays
 there to the end.
 """
 
@@ -28,7 +31,7 @@ from asyncjax.study.protocol import Seeds
 from asyncjax.study.search import Knob, Settings, counts, log_range
 
 BOTH, ALONE, PAIR, ALL = "k and load", "k alone", "fixed pair", "all, whole shards"
-BACKUPS = "backup workers"
+BACKUPS, SCALED = "backup workers", "fixed pair, scaled step"
 MUCH_LESS, SLIGHTLY_MORE = 2 / 3, 1.1  # what the words of Egger et al. are taken to mean
 COSTS = {  # of a run, and their heads in tables
     **{"time": "time", "samples_assigned": "assigned", "samples_used": "used"},
@@ -39,7 +42,7 @@ MOST_STAGES = 128
 STAGES = 8  # of the tests of stationarity
 WINDOW = 10  # iterates whose mean loss counts
 COLUMNS = ("k", "load", "start_error", "end_error", "start_time", "end_time", "completion", "floor")
-STEP = log_range(1.0, 32.0, 6)
+STEP, SCALED_STEP = log_range(1.0, 32.0, 6), log_range(2.0, 256.0, 8)
 PLANS = {
     "step": STEP,
     "floor": Knob(("bound", "quadratic"), choice=True),
@@ -277,6 +280,14 @@ def _pair(instance: Instance, chosen: Settings) -> stragglers.Policy:
     return always(chosen["k"], chosen["load"], instance.shard)
 
 
+def _step(instance: Instance, chosen: Settings) -> float:
+    """Factor of the step: as chosen, or by the share of all samples that an update takes."""
+    if "scaled step" not in chosen:
+        return chosen.get("step", 1.0)
+    share = chosen["k"] * chosen["load"] / (instance.n_workers * instance.shard)
+    return chosen["scaled step"] * share
+
+
 def _all(instance: Instance, chosen: Settings) -> stragglers.Policy:
     return always(instance.n_workers - chosen.get("extra", 0), instance.shard, instance.shard)
 
@@ -331,16 +342,19 @@ def up_to(most: int, *shares: float) -> Knob:
 
 
 def _pairs(n_workers: int, shard: int) -> dict[str, Knob]:
-    k = up_to(n_workers, 0.1, 0.2, 0.4, 0.7, 1.0)
+    k = up_to(n_workers, 0.1, 0.2, 0.4, 0.7, 0.95, 1.0)
     return {"step": STEP, "k": k, "load": up_to(shard, 0.05, 0.15, 0.4, 1.0)}
 
 
 def main_methods(n_workers: int, shard: int) -> dict[str, study.Method]:
-    """The two plans, the fixed pair and waiting for all."""
+    """The two plans, the fixed pair in two forms, and waiting for all."""
+    pair = _pairs(n_workers, shard)
+    scaled = {"scaled step": SCALED_STEP, "k": pair["k"], "load": pair["load"]}
     return {
         BOTH: method(partial(_planned, True, {}), **PLANS),
         ALONE: method(partial(_planned, False, {}), **PLANS),
-        PAIR: method(_pair, **_pairs(n_workers, shard)),
+        PAIR: method(_pair, **pair),
+        SCALED: method(_pair, **scaled),
         ALL: method(_all, step=STEP),
     }
 
@@ -423,7 +437,7 @@ def mean_gap(loss: np.ndarray, minimum: float) -> np.ndarray:
 def train(policy: Any, scene: study.Scene, chosen: Settings, seeds: Seeds) -> dict[str, Any]:
     """Runs until the horizon, or as long as it may, or until the loss is no number any more."""
     instance, key, records = scene.data, jax.random.key(seeds.noise()), {}
-    step = instance.task.bound.step_size * chosen.get("step", 1.0)
+    step = instance.task.bound.step_size * _step(instance, chosen)
     follows = policy(instance, chosen)
     for n_updates in instance.lengths:
         raw = curve(instance.task.problem, instance.met, follows, step, key, n_updates)

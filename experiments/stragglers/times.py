@@ -56,8 +56,8 @@ class Settings:
     step_size: float = 0.05
     instances: int = 10  # of each of the two reported sets
     tuning_instances: int = 5  # to tune each of them on
-    trials: int = 20  # settings that a method tries in a round of tuning
-    rounds: tuple[int, int] = (3, 5)
+    trials: int = 12  # settings that a method tries in a round of tuning
+    rounds: tuple[int, int] = (5, 8)
     lengths: tuple[int, ...] = (250, 1000, 4000, 8000, 16_000)  # updates, the next where too short
     watched: float = 50.0  # rounds that a run is watched: all are awaited, with whole shards
     levels: tuple[float, ...] = LEVELS
@@ -185,6 +185,14 @@ def time_table(result: Result) -> results.Table:
 
 
 TABLES = {"times": time_table, "spread": sets.spread_of}
+
+
+def fixed(result: Result) -> dict[str, str]:
+    """The fastest fixed pair of each scene."""
+    return {scene: fastest_fixed(result, scene=scene) for scene in result.rows["scene"].unique()}
+
+
+FACTS = {"fixed": fixed}
 
 
 def ratios(result: Result) -> Illustration:

@@ -94,13 +94,23 @@ def test_every_method_makes_a_policy_that_fits():
     instance = scene_of("linear, scale")
     makers = methods.main_methods, methods.family, methods.prescribed
     several = [method for make in makers for method in make(10, 8).values()]
-    assert len(several) == 17
+    assert len(several) == 18
     for method in several:
         (make,) = method.run.args
         policy = make(instance, {name: knob.values[0] for name, knob in method.space.items()})
         _, choice = policy.decide(policy.init(), stragglers.nothing_seen(10))
         assert 1 <= int(choice.k) <= 10
         assert policy.max_load == 8
+
+
+@pytest.mark.slow
+def test_a_scaled_step_is_the_step_times_the_share_of_all_samples():
+    scene, seeds = Case("linear, scale", SMALL)(Seeds(0, SET_A, 0)), Seeds(0, SET_A, 0)
+    several, pair = methods.main_methods(10, 8), {"k": 5, "load": 4}
+    plain = several[PAIR].run(scene, {"step": 2.0} | pair, seeds)
+    scaled = several[methods.SCALED].run(scene, {"scaled step": 8.0} | pair, seeds)
+    np.testing.assert_array_equal(plain["loss"], scaled["loss"])
+    assert plain["loss"][-1] < plain["loss"][0]
 
 
 @pytest.mark.slow
