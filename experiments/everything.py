@@ -75,8 +75,8 @@ def run(settings: Settings, begin: Callable[[str], int] = in_a_process) -> dict[
     """
     if unknown := [name for name in settings.experiments if name not in EXPERIMENTS]:
         raise ValueError(f"experiments must be among {', '.join(EXPERIMENTS)}, got {unknown[0]!r}")
-    done, mark = {} if settings.again else kept(settings.output), sources()
-    found = {name: own for name, own in done.items() if own["sources"] == mark}
+    before, mark = {} if settings.again else done_before(settings.output), sources()
+    found = {name: done for name, done in before.items() if done["sources"] == mark}
     for place, name in enumerate(settings.experiments, start=1):
         head = f"[{place}/{len(settings.experiments)}] {name}"
         if name in found and not found[name]["code"]:
@@ -95,7 +95,7 @@ def run(settings: Settings, begin: Callable[[str], int] = in_a_process) -> dict[
     return {name: found[name] for name in settings.experiments}
 
 
-def kept(path: Path) -> dict[str, Any]:
+def done_before(path: Path) -> dict[str, Any]:
     """What an earlier run has written; nothing if there was none or its file is damaged."""
     try:
         return storage.load_json(path)
@@ -117,11 +117,11 @@ def last_line(found: dict[str, Any]) -> str:
         'a 60 s (90 s of processor time); together 60 s (90 s)'
     """
     one = [
-        f"{name} {own['seconds']:.0f} s ({own['processor_seconds']:.0f} s of processor time)"
-        + (", FAILED" if own["code"] else "")
-        for name, own in found.items()
+        f"{name} {done['seconds']:.0f} s ({done['processor_seconds']:.0f} s of processor time)"
+        + (", FAILED" if done["code"] else "")
+        for name, done in found.items()
     ]
-    sums = (sum(own[kind] for own in found.values()) for kind in ("seconds", "processor_seconds"))
+    sums = (sum(done[kind] for done in found.values()) for kind in ("seconds", "processor_seconds"))
     seconds, processor = sums
     return f"{'; '.join(one)}; together {seconds:.0f} s ({processor:.0f} s)"
 
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings.output.parent.mkdir(parents=True, exist_ok=True)
     found = run(settings)
     print(f"{last_line(found)}\nwritten to {settings.output}")
-    return int(any(own["code"] for own in found.values()))
+    return int(any(done["code"] for done in found.values()))
 
 
 if __name__ == "__main__":

@@ -226,7 +226,14 @@ def run(part: Any, settings: Any) -> Part:
     Args:
         part: Its module.
         settings: Of it, with `output` and `commit`.
+
+    Raises:
+        ValueError: Rows of a third seed would be committed, in the place of another's.
     """
+    if settings.commit and settings.seed not in (0, 1):
+        raise ValueError(
+            f"with commit, seed must be 0 (sets A and B) or 1 (C and D), got {settings.seed}"
+        )
     result = part.study_of(settings)
     settings.output.mkdir(parents=True, exist_ok=True)
     if not (command := getattr(part, "COMMAND", "")):

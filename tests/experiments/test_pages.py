@@ -172,6 +172,8 @@ def test_another_seed_writes_sets_c_and_d_beside_the_rows_of_the_page(tmp_path, 
     rows = sorted((tmp_path / "rows").rglob("*.gz"))
     assert [Result.load(path).sets for path in rows] == [("C",), ("A",)]
     assert Result.load(rows[0]).source["command"] == "python --seed 1"
+    with pytest.raises(ValueError, match=r"seed must be 0 .* or 1 .*, got 2"):
+        part.run(small_part, small_part.Settings(tmp_path / "out", seed=2, commit=True))
 
 
 @pytest.mark.parametrize("path", sorted(part.REDRAWN.glob("*.gz")), ids=lambda path: path.name)
