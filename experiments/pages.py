@@ -7,9 +7,9 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 |---|---|
 | `ratio(part, first, second, set="A", **where)` | `.text`, `.value`, `.low`, `.high` |
 | `ratios(part, first, second, **where)` | one for each cell and set, with `.cell` and `.set` |
-| `verdict(part, claim, ...)` | `.word`, `.A`, `.B`; several claims together |
+| `verdict(part, claim, ...)` | `.word`, `.by_set`, `.A`, `.B`; several claims together |
 | `together(verdict(...), verdict(...))` | the same of several parts |
-| `redrawn(part, claim, ...)` | as `verdict`, on sets C and D, where the part has rows of them |
+| `drawn_anew()` | of all parts with sets C and D what these say, and what A and B say |
 | `ranges(verdict(...), logs=True)` | between which ends chosen bounds turn no word |
 | `value(part, column, how="median", set="A", **where)` | a number of the rows |
 | `facts(part)` | facts of the rows, and what the part's `FACTS` make of them |
@@ -63,8 +63,8 @@ def templates() -> dict[Path, Path]:
 def namespace(page: Path) -> dict[str, Any]:
     """What the template of a page may name."""
 
-    def of(function: Any) -> Any:
-        return lambda name, *rest, **where: function(part.committed(name), *rest, **where)
+    def of(function: Any, rows: Any = part.judged) -> Any:
+        return lambda name, *rest, **where: function(rows(name), *rest, **where)
 
     def figure(name: str, drawn: str, alt: str) -> str:
         path = part.FIGURES / f"{name}_{drawn}.png".replace(" ", "_")
@@ -74,10 +74,10 @@ def namespace(page: Path) -> dict[str, Any]:
 
     return {
         "ratio": of(pages.ratio),
-        "ratios": of(pages.ratios),
+        "ratios": of(pages.ratios, part.committed),
         "value": of(pages.value),
         "verdict": verdict,
-        "redrawn": redrawn,
+        "drawn_anew": drawn_anew,
         "together": together,
         "ranges": ranges,
         "facts": lambda name: part.facts(part.module(name), part.committed(name)),
@@ -101,14 +101,26 @@ def simulated(kind: str) -> Any:
 
 @cache
 def verdict(name: str, *claims: str) -> pages.Verdict:
-    """What the committed rows of a part say of claims of its own, named by their text."""
-    return _verdict(part.committed(name), name, claims)
+    """What all sets of a part say of claims of its own, named by their text."""
+    return _verdict(part.judged(name), name, claims)
 
 
-@cache
-def redrawn(name: str, *claims: str) -> pages.Verdict:
-    """The same of its rows on sets C and D."""
-    return _verdict(part.redrawn(name), name, claims)
+def drawn_anew() -> dict[str, Any]:
+    """By part with sets C and D: how many of its questions have the `same` word, and `other` words.
+
+    Under `questions`, what sets A and B say of each, what C and D do, and whether the word is one.
+    """
+    found = {}
+    for name in sorted(path.name.partition(".")[0] for path in part.REDRAWN.glob("*.csv.gz")):
+        questions = {}
+        first, second = part.committed(name), part.redrawn(name)
+        for claim in part.claims(part.module(name), part.judged(name)):
+            both = [_verdict(rows, name, [claim.text]) for rows in (first, second)]
+            words = {str(one).partition(" (")[0] for one in both}
+            questions[claim.text] = *both, len(words) == 1
+        same = sum(alike for *_, alike in questions.values())
+        found[name] = {"same": same, "other": len(questions) - same, "questions": questions}
+    return found
 
 
 def _verdict(result: Result, name: str, claims: Sequence[str]) -> pages.Verdict:

@@ -21,8 +21,8 @@ It ends in
         part.main(NAME)
 
 `--commit` writes `experiments/rows/NAME.csv.gz` and the figures of its page; `make pages` reads the
-rows and writes the page. With `--seed 1`, or another but 0, it writes rows alone, to
-`experiments/rows/redrawn`: two more sets of instances, C and D, to judge what turned on A and B.
+rows and writes the page. With `--seed 1` it writes rows alone, to `experiments/rows/redrawn`: two
+more sets of instances, C and D, on which all verdicts of the part are judged too.
 """
 
 import importlib
@@ -35,6 +35,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from asyncjax import results, storage
 from asyncjax.results import plots, report
@@ -144,6 +146,16 @@ def redrawn(name: str) -> Result:
     return Result.load(REDRAWN / f"{name}.csv.gz")
 
 
+@cache
+def judged(name: str) -> Result:
+    """What verdicts are of: the committed rows of a part, with sets C and D if it has them."""
+    result = committed(name)
+    if not (REDRAWN / f"{name}.csv.gz").exists():
+        return result
+    more = redrawn(name).select(set=[*OTHERS.values()])
+    return replace(result, rows=pd.concat([result.rows, more], ignore_index=True))
+
+
 def claims(part: Any, result: Result) -> Sequence[Claim]:
     """The claims of a part."""
     return part.claims(result) if hasattr(part, "claims") else part.CLAIMS
@@ -170,18 +182,19 @@ def table(
     return results.Table(columns, [tuple(row) for row in rows], caption)
 
 
-def tables(part: Any, result: Result) -> dict[str, results.Table]:
-    """All tables of a part by name, that of its verdicts first, where it has claims."""
-    asked = claims(part, result)
+def tables(part: Any, result: Result, of: Result | None = None) -> dict[str, results.Table]:
+    """All tables of a part by name, that of its verdicts (those `of` more sets) first, if any."""
+    of = of or result
+    asked = claims(part, of)
     alone = asked and "verdicts" not in part.TABLES
-    head = {"verdicts": summary.verdict_table(result, asked)} if alone else {}
+    head = {"verdicts": summary.verdict_table(of, asked)} if alone else {}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 
 @cache
 def committed_tables(name: str) -> dict[str, results.Table]:
     """The tables of a part's committed rows; made once."""
-    return tables(module(name), committed(name))
+    return tables(module(name), committed(name), judged(name))
 
 
 def answer(part: Any, result: Result) -> str:

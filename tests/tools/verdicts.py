@@ -114,14 +114,14 @@ def of_part(name: str) -> Said:
         yield from ((row[0], row[pages.VERDICT], {}) for row in rows)
         yield "how many", pages.counted(rows), {}
         return
-    module, result = part.module(name), part.committed(name)
+    module, result = part.module(name), part.judged(name)
     for claim in part.claims(module, result):
         yield from of_claim(result, claim)
     for key, table in part.committed_tables(name).items():
         yield from of_table(key, table)
     for key, make in getattr(module, "FACTS", {}).items():
-        yield of_fact(key, make(result))
-    yield "answer", part.answer(module, result), {}
+        yield of_fact(key, make(part.committed(name)))
+    yield "answer", part.answer(module, part.committed(name)), {}
 
 
 def verdicts_of(name: str) -> Verdicts:
