@@ -32,7 +32,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -41,7 +41,6 @@ from typing import Any, NamedTuple
 from asyncjax import results
 from asyncjax.results import statistics
 from asyncjax.study import pages
-from asyncjax.study.result import Result
 from experiments import part
 from experiments.papers import figure as figure_of_papers
 from experiments.part import ROOT
@@ -100,9 +99,18 @@ def simulated(kind: str) -> Any:
 
 
 @cache
+def _claims(name: str) -> dict[str, Any]:
+    """What a part asks of all its sets, by text."""
+    return {claim.text: claim for claim in part.claims(part.module(name), part.judged(name))}
+
+
+@cache
 def verdict(name: str, *claims: str) -> pages.Verdict:
     """What all sets of a part say of claims of its own, named by their text."""
-    return _verdict(part.judged(name), name, claims)
+    known = _claims(name)
+    if unknown := [text for text in claims if text not in known]:
+        raise ValueError(f"claim must be one of {', '.join(known)}, got {unknown[0]!r}")
+    return pages.verdict(part.judged(name), *(known[text] for text in claims))
 
 
 def drawn_anew() -> dict[str, Any]:
@@ -112,22 +120,17 @@ def drawn_anew() -> dict[str, Any]:
     """
     found = {}
     for name in sorted(path.name.partition(".")[0] for path in part.REDRAWN.glob("*.csv.gz")):
-        questions = {}
-        first, second = part.committed(name), part.redrawn(name)
-        for claim in part.claims(part.module(name), part.judged(name)):
-            both = [_verdict(rows, name, [claim.text]) for rows in (first, second)]
-            words = {str(one).partition(" (")[0] for one in both}
-            questions[claim.text] = *both, len(words) == 1
+        said: dict[str, list[pages.Verdict]] = {text: [] for text in _claims(name)}
+        for rows in (part.committed(name), part.redrawn(name)):
+            for claim in part.claims(part.module(name), rows):
+                said[claim.text].append(pages.verdict(rows, claim))
+        questions = {
+            text: (*both, len({str(one).partition(" (")[0] for one in both}) == 1)
+            for text, both in said.items()
+        }
         same = sum(alike for *_, alike in questions.values())
-        found[name] = {"same": same, "other": len(questions) - same, "questions": questions}
+        found[name] = {"same": same, "other": len(said) - same, "questions": questions}
     return found
-
-
-def _verdict(result: Result, name: str, claims: Sequence[str]) -> pages.Verdict:
-    known = {claim.text: claim for claim in part.claims(part.module(name), result)}
-    if unknown := [text for text in claims if text not in known]:
-        raise ValueError(f"claim must be one of {', '.join(known)}, got {unknown[0]!r}")
-    return pages.verdict(result, *(known[text] for text in claims))
 
 
 def together(*found: pages.Verdict) -> pages.Verdict:

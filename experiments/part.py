@@ -152,8 +152,13 @@ def judged(name: str) -> Result:
     result = committed(name)
     if not (REDRAWN / f"{name}.csv.gz").exists():
         return result
-    more = redrawn(name).select(set=[*OTHERS.values()])
-    return replace(result, rows=pd.concat([result.rows, more], ignore_index=True))
+    more = redrawn(name)
+    rows = pd.concat([result.rows, more.select(set=[*OTHERS.values()])], ignore_index=True)
+    first, second = (one.facts.get("verdicts", {}) for one in (result, more))
+    told = {claim: {**words, **second[claim]} for claim, words in first.items()}
+    return replace(
+        result, rows=rows, facts={**result.facts, **({"verdicts": told} if told else {})}
+    )
 
 
 def claims(part: Any, result: Result) -> Sequence[Claim]:
@@ -229,7 +234,12 @@ def commit(part: Any, result: Result, command: str, seed: int) -> None:
         draw(part, result)
         return
     REDRAWN.mkdir(exist_ok=True)
-    result = replace(result, rows=result.rows.assign(set=result.rows["set"].replace(OTHERS)))
+    rows = result.rows.assign(set=result.rows["set"].replace(OTHERS))
+    told = {
+        claim: {OTHERS[letter]: word for letter, word in words.items()}
+        for claim, words in result.facts.get("verdicts", {}).items()
+    }
+    result = replace(result, rows=rows, facts={**result.facts, "verdicts": told})
     result.save(REDRAWN / f"{part.NAME}.csv.gz", command=f"{command} --seed {seed}")
 
 
