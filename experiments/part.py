@@ -257,7 +257,7 @@ def run(part: Any, settings: Any) -> Part:
         raise ValueError(
             f"with commit, seed must be 0 (sets A and B) or 1 (C and D), got {settings.seed}"
         )
-    result = part.study_of(settings)
+    result = replace(part.study_of(settings), seed=settings.seed)
     settings.output.mkdir(parents=True, exist_ok=True)
     if not (command := getattr(part, "COMMAND", "")):
         command = f"python -m {PARTS[part.NAME]} --commit"
