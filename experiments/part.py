@@ -277,14 +277,18 @@ def run(part: Any, settings: Any) -> Part:
     )
 
 
-def main(name: str, *, quick: bool = False) -> None:
+def main(name: str, *, quick: bool = False, one_thread: bool = False) -> None:
     """Runs one part from the command line; prints its answer and its tables, writes `NAME.html`.
 
     Args:
         name: Of the part; the fields of its `Settings` are the options.
         quick: Whether to compile quickly.
+        one_thread: Whether operations are too small to be shared among threads, which then spin.
     """
     import tyro
+
+    if one_thread:
+        os.environ.setdefault("NPROC", "1")  # read when XLA starts
 
     if quick:
         compile_quickly()

@@ -205,4 +205,4 @@ FIGURES = {"ratios": ratios}
 
 
 if __name__ == "__main__":
-    part.main(NAME)
+    part.main(NAME, one_thread=True)

@@ -495,4 +495,4 @@ FIGURES = {"ratios": ratios, "uplinks": uplinks}
 
 
 if __name__ == "__main__":
-    part.main(NAME)
+    part.main(NAME, one_thread=True)
