@@ -289,7 +289,6 @@ def main(name: str, *, quick: bool = False, one_thread: bool = False) -> None:
 
     if one_thread:
         os.environ.setdefault("NPROC", "1")  # read when XLA starts
-
     if quick:
         compile_quickly()
     began, part = time.perf_counter(), module(name)

@@ -231,7 +231,7 @@ def accounts_of(case: Case, rows: Any) -> Any:
 
 
 def fastest_fixed(result: Result, **where: Any) -> str:
-    """Of the ways of always taking one pair, that of the lowest mean log time over both sets.
+    """Of the ways of always taking one pair, that of the lowest mean log time over all sets.
 
     It is chosen on what is shown, in its favour: waiting for all and backup workers are pairs too,
     and the pair is tuned in two forms, each by itself.
