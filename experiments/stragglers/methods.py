@@ -9,8 +9,8 @@ The knob `step` is a factor of the step size for which the plans' constants were
 step`, for an update of all samples; smaller updates then take smaller steps (the linear scaling
 rule). Good pairs lie along a ridge on which the step grows with k and load, until it is as long as
 it may be; a search that moves one knob at a time may miss its end in one form and find it in the
-other. A run goes on to its horizon; the time to a target is that after which the mean gap of `WINDOW` iterates stays
-there to the end.
+other. A run goes on to its horizon; the time to a target is that after which the mean gap of
+`WINDOW` iterates stays there to the end.
 """
 
 import math
