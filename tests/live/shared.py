@@ -1,5 +1,6 @@
 """Problems and workers that do what is asked of them at a job; runs on a clock, killed runs."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -114,9 +115,10 @@ class AwkwardError(Exception):
 
 def lost_once(path, worker):
     """A problem; the first worker that makes it is killed."""
-    if worker is not None and os.path.exists(path):
-        os.remove(path)
-        os.kill(os.getpid(), signal.SIGKILL)
+    if worker is not None:
+        with contextlib.suppress(FileNotFoundError):  # of two workers at once one removes it
+            os.remove(path)
+            os.kill(os.getpid(), signal.SIGKILL)
     return quadratic()
 
 
