@@ -138,7 +138,8 @@ def cell_rows(settings: Settings, data: str, unevenness: float, method: str) -> 
     space = {"step": {"step": search.log_range(*settings.steps, 2 * settings.trials)}}
     goals = [*product(SETS.values(), range(len(settings.horizons)))]
     how = {"trials": settings.trials, "rounds": settings.rounds, "seed": settings.seed}
-    found = search.search(space, goals, scores, **how)
+    roles = {(role, at): TUNING_OF[role] for role, at in goals}
+    found = search.search(space, roles, scores, **how)
     steps = {goal: found["step", goal].best.settings["step"] for goal in goals}
     run([(at, step) for (role, _), step in steps.items() for at in field.numbers(role)])
     return pd.DataFrame(

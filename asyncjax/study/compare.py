@@ -402,9 +402,9 @@ def _tune(
             for (name, goal), several in asked.items()
         }
 
-    limits = rounds.least, rounds.most
+    roles, limits = {goal: goal.tuning for goal in goals}, (rounds.least, rounds.most)
     return search.search(
-        spaces, goals, evaluate, trials=rounds.trials, rounds=limits, seed=study.seed
+        spaces, roles, evaluate, trials=rounds.trials, rounds=limits, seed=study.seed
     )
 
 

@@ -4,7 +4,8 @@ A method's space is a grid of values a knob. The first round draws settings at r
 starts with the neighbours of the best setting so far, knob by knob; where a value of it is the
 first or last of its grid, the grid grows first. The rest are drawn from the whole grid. No setting
 is tried twice; a grid that is used up becomes finer. As long as the best value of any method is at
-an edge, *all* methods get another round.
+an edge, *all* methods get another round. Searches for different sets of instances have different
+draws, so that two sets do not agree because the same settings were missed for both.
 """
 
 import math
@@ -17,6 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from asyncjax import checks, results
+from asyncjax.study.protocol import TUNING, TUNING_OF
 
 Settings = dict[str, Any]
 Evaluate = Callable[[str, Sequence[Settings], int], Sequence[float]]
@@ -240,7 +242,7 @@ def _near(space: Space, old: Space, best: Settings) -> Iterator[Collection[Any]]
 
 
 def propose(
-    tuned: Tuned, method: str, count: int, seed: int, turn: int
+    tuned: Tuned, method: str, count: int, seed: int, turn: int, role: str = TUNING
 ) -> tuple[Space, list[Settings]]:
     """A space, perhaps grown or finer, and `count` settings of it that were not tried.
 
@@ -249,7 +251,8 @@ def propose(
     space, near = tuned.space, iter([])
     if not space:
         return space, [{}][len(tuned.trials) :]
-    generator = np.random.default_rng([seed, turn, crc32(method.encode())])
+    number = [*TUNING_OF.values()].index(role)
+    generator = np.random.default_rng([seed, turn, crc32(method.encode()), number])
     tried = {tuple(trial.settings.values()) for trial in tuned.trials}
     if tuned.trials and math.isfinite(tuned.best.score):
         best = tuned.best.settings
@@ -275,7 +278,7 @@ def propose(
 
 def search(
     spaces: Mapping[str, Space],
-    goals: Sequence[Any],
+    goals: Mapping[Any, str],
     evaluate: Callable[[Mapping[tuple[str, Any], Sequence[Settings]], int], Mapping[Any, Any]],
     *,
     trials: int,
@@ -287,12 +290,13 @@ def search(
 
     Args:
         spaces: For each method its knobs by name.
-        goals: What settings are chosen for; all methods have as many rounds for a goal.
+        goals: What settings are chosen for, and the role of the instances on which they are; all
+            methods have as many rounds for a goal.
         evaluate: `(asked, round) -> scores`, from settings by method and goal to a score a setting.
         trials: Settings that a method tries in each round.
         rounds: Least and most. Between them the search for a goal ends when no best value is at an
             edge.
-        seed: Of the draws; a method's draws depend on its name and not on the other methods.
+        seed: Of the draws; they depend on it, the method's name and the role, on nothing else.
         gradients: Gradient evaluations of a trial.
 
     Returns:
@@ -301,12 +305,16 @@ def search(
     found = {(name, goal): Tuned(spaces[name], (), gradients) for goal in goals for name in spaces}
     for turn in range(rounds[1]):
         pairs = [(name, goal) for goal in goals for name in spaces]
-        asked = {pair: propose(found[pair], pair[0], trials, seed, turn) for pair in pairs}
+        asked = {
+            (name, goal): propose(found[name, goal], name, trials, seed, turn, goals[goal])
+            for name, goal in pairs
+        }
         scores = evaluate({pair: settings for pair, (_, settings) in asked.items()}, turn)
         for pair, (space, settings) in asked.items():
             found[pair] = found[pair].told(space, settings, scores[pair], turn)
         if turn + 1 >= rounds[0]:
-            goals = [goal for goal in goals if any(found[name, goal].edges for name in spaces)]
+            edges = {goal: [found[name, goal].edges for name in spaces] for goal in goals}
+            goals = {goal: role for goal, role in goals.items() if any(edges[goal])}
         if not goals:
             break
     return found
@@ -319,6 +327,7 @@ def tune(
     trials: int,
     gradients: int,
     seed: int = 0,
+    role: str = TUNING,
     rounds: tuple[int, int] = (2, 6),
 ) -> dict[str, Tuned]:
     """Searches the spaces of all methods with the same number of trials and gradients.
@@ -327,10 +336,11 @@ def tune(
         spaces: For each method its knobs by name.
         evaluate: `(method, settings, gradients) -> scores`, one score a setting, lower is better,
             NaN as bad as inf. It spends `gradients` gradient evaluations on each setting, on
-            instances of the role `protocol.TUNING` alone.
+            instances of `role` alone.
         trials: Settings a method tries in each round, at least as many as any has knobs.
         gradients: Gradient evaluations of a trial.
-        seed: Of the draws; a method's draws depend on its name and not on the other methods.
+        seed: Of the draws; they depend on it, the method's name and the role, on nothing else.
+        role: Of the instances to tune on, as in `protocol.TUNING_OF`.
         rounds: Least and most. Between them the search ends when no best value is at an edge; after
             the most it ends in any case, and the table says what is at an edge still.
 
@@ -360,7 +370,7 @@ def tune(
         return {pair: evaluate(pair[0], several, gradients) for pair, several in asked.items()}
 
     how = {"trials": trials, "rounds": limits, "seed": seed, "gradients": gradients}
-    return {method: one for (method, _), one in search(spaces, [""], scores, **how).items()}
+    return {method: one for (method, _), one in search(spaces, {"": role}, scores, **how).items()}
 
 
 def table(found: Mapping[str, Tuned]) -> results.Table:

@@ -412,6 +412,7 @@ class Bench:
             trials=settings.trials,
             gradients=self.gradients(numbers),
             seed=settings.seed,
+            role=TUNING_OF[role],
             rounds=settings.rounds,
         )
 

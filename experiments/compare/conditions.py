@@ -55,7 +55,7 @@ def condition_rows(
     def tuned(letter: str) -> dict[str, search.Tuned]:
         role, held = TUNING_OF[SETS[letter]], steps[letter]
         field = linked(runs.field_of(settings, role, settings.tuning_instances), share - server)
-        tuning, (low, high, count) = replace(settings, trials=FACTORS[2]), FACTORS
+        tuning, (low, high, count) = replace(settings, trials=FACTORS[2], set=letter), FACTORS
         knobs = {n: search.log_range(low * held[n], high * held[n], count) for n in methods}
         searches = {n: runs.rounds_of(tuning, one, field, knobs[n]) for n, one in methods.items()}
         return runs.searched(tuning, searches, partial(print, f"set {letter}:", flush=True))

@@ -500,7 +500,8 @@ def tuned(
 
     how = {name: getattr(settings, name) for name in ("trials", "seed", "rounds")}
     how["gradients"] = settings.tuning_instances * settings.n_updates
-    return {name: one for (name, _), one in search.search(spaces, [role], evaluate, **how).items()}
+    found = search.search(spaces, {role: TUNING_OF[role]}, evaluate, **how)
+    return {name: one for (name, _), one in found.items()}
 
 
 def spent(found: search.Tuned | None) -> dict[str, Any]:

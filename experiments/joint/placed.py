@@ -162,7 +162,8 @@ def floor_of(settings: Settings, place: Place, role: str) -> Tuned:
         return [-float(np.mean([utility(one["low"], at) for at in instances])) for one in tried]
 
     spaces = {PD_ORS: {"low": log_range(1e-6, 1e-1, 11)}}
-    return tune(spaces, evaluate, trials=6, gradients=settings.floors)[PD_ORS]
+    how = {"role": TUNING_OF[role], "gradients": settings.floors}
+    return tune(spaces, evaluate, trials=6, **how)[PD_ORS]
 
 
 @dataclass(frozen=True, eq=False)

@@ -336,6 +336,7 @@ def measured(
             trials=settings.trials,
             gradients=1,  # as many as there is time for
             seed=settings.base,
+            role=TUNING_OF[role],
             rounds=settings.rounds,
         )
 

@@ -205,7 +205,10 @@ def searched(settings: Settings) -> Tuned:
 
     found = search.search(
         {method: space_of(METHODS[method]) for method in settings.methods},
-        list(product(settings.scenes, SETS)),
+        {
+            (scene, one): TUNING_OF[role]
+            for scene, (one, role) in product(settings.scenes, SETS.items())
+        },
         evaluate,
         trials=settings.trials,
         rounds=settings.rounds,

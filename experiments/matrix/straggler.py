@@ -118,6 +118,7 @@ def _rows(settings: Settings, factor: int, noise: str, letter: str) -> Iterator[
         trials=settings.trials,
         gradients=settings.tuning_instances * settings.rounds * N_WORKERS,
         seed=settings.seed,
+        role=TUNING_OF[role],
         rounds=settings.tuning_rounds,
     )
     for method, tuned in found.items():

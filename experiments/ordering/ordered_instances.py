@@ -179,6 +179,7 @@ def measured(settings: Settings, cell: str) -> pd.DataFrame:
             trials=settings.trials,
             gradients=len(places) * epochs * sizes.n_workers * sizes.n_units,
             seed=settings.seed,
+            role=TUNING_OF[role],
             rounds=settings.rounds,
         )
 

@@ -290,6 +290,7 @@ def _searched(
         trials=task.trials,
         gradients=len(instances) * task.n_epochs * task.n_workers * task.n_units,
         seed=runs.seed,
+        role=role,
         rounds=rounds,
     )
 

@@ -233,6 +233,7 @@ def _tuned(settings: Settings, sites: Sequence[Played], task: str) -> Tuned:
             trials=settings.trials,
             gradients=settings.story.gradients * len(sites),
             seed=settings.seed,
+            role=sites[0].instance.role,
             rounds=settings.rounds,
         )
         print(f"{task}: tuned for {goal}", flush=True)

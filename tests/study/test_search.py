@@ -89,6 +89,15 @@ def test_the_seed_decides_and_other_methods_do_not(found):
     assert other["far"].trials[:8] != found["far"].trials[:8]
 
 
+def test_another_set_has_other_draws_and_the_same_best(found):
+    how = {"trials": 8, "gradients": 100, "rounds": ROUNDS}
+    assert tune(SPACES, evaluate, role="tuning", **how) == found
+    other = tune(SPACES, evaluate, role="tuning B", **how)
+    for name, tuned in other.items():
+        assert tuned.trials[:8] != found[name].trials[:8]
+    assert other["sgd"].best.settings == found["sgd"].best.settings
+
+
 def test_an_edge_that_stays_is_told(found):
     endless = tune(
         {"sgd": {"step": Knob((1.0, 2.0))}},
