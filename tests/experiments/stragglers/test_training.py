@@ -13,6 +13,7 @@ from asyncjax import clocks, stragglers, study
 from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import SET_A, Seeds
 from asyncjax.study.result import Result
+from experiments import part
 from experiments.stragglers import methods, training
 from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, Instance
 from experiments.stragglers.training import Case, Settings
@@ -154,6 +155,10 @@ def test_a_run_stays_where_the_mean_of_ten_iterates_does(
     read = methods.reading(records, study.Scene(horizon=horizon, data=instance))
     assert (read["time_1"], read["time"], read["uplinks"]) == (first_time, time, uplinks)
     assert read["whole"] == (horizon < 50)
+
+
+def test_all_that_is_shown_was_watched_to_the_horizon():
+    assert part.committed(training.NAME).rows["whole"].all()
 
 
 @pytest.mark.slow
