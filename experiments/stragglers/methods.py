@@ -469,7 +469,7 @@ def reading(records: Mapping[str, Any], scene: study.Scene) -> dict[str, float]:
         **{f"time_{at}": time for at, time in enumerate(times[:-1], start=1)},
         "updates": last + 1,
         **{cost: float(records[cost][last]) for cost in COSTS if cost != "time"},
-        "left": max(0.0, float(np.log(gap[last] / instance.targets[-1]))),
+        "left": float(np.log(max(1.0, gap[last] / instance.targets[-1]))),
         "whole": float(whole),
     }
 
