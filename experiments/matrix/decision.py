@@ -19,15 +19,15 @@ question would get, and in that leaf this method is significantly faster, by an 
 That weeds out little things and is no proof: hundreds of groups are tried, and where noise is large
 and nothing else matters, a question stays in about one tree of five.
 
-`python -m experiments.matrix.decision` prints the tree; with `--write` it writes the file that
-`asyncjax.whatif` reads. `docs/which_rule.md` has its tables and facts from the part `matrix`.
+`python -m experiments.matrix.decision` prints the tree; with `--write` it writes what the library
+reads: the file of `asyncjax.whatif`, and the rows with which `asyncjax study` compares. `docs/which_rule.md` has its tables and facts from the part `matrix`.
 """
 
 import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import Difference, paired
 from asyncjax.study import scenes
+from asyncjax.study.command import ROWS
 from asyncjax.study.methods import METHODS, REFERENCE, SPACE
 from asyncjax.study.protocol import LEVELS, SET_A, Seeds, seeds_of
 from asyncjax.study.result import Result
@@ -652,7 +653,7 @@ def _named(method: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the tree; with `--write` writes what `whatif` reads."""
+    """Prints the tree; with `--write` writes what `whatif` and the command `study` read."""
     if arguments not in ([], ["--write"]):
         print(f"usage: {COMMAND.replace('--write', '[--write]')}, got {' '.join(arguments)}")
         return 2
@@ -660,7 +661,10 @@ def main(arguments: list[str]) -> int:
     print(outline(decided(result).tree))
     if arguments:
         storage.save_json(FILE, advice_of(result))
-        print(f"\n{FILE}")
+        stored = Result.load(ROWS)  # columns and settings of the rows that a study is compared with
+        rows = result.rows[[*stored.rows]]
+        replace(stored, rows=rows).save(ROWS, command="python -m experiments.matrix --commit")
+        print(f"\n{FILE}\n{ROWS}")
     return 0
 
 
