@@ -20,7 +20,8 @@ That weeds out little things and is no proof: hundreds of groups are tried, and 
 and nothing else matters, a question stays in about one tree of five.
 
 `python -m experiments.matrix.decision` prints the tree; with `--write` it writes what the library
-reads: the file of `asyncjax.whatif`, and the rows with which `asyncjax study` compares. `docs/which_rule.md` has its tables and facts from the part `matrix`.
+reads: the file of `asyncjax.whatif`, and the rows with which `asyncjax study` compares.
+`docs/which_rule.md` has its tables and facts from the part `matrix`.
 """
 
 import math
