@@ -69,7 +69,8 @@ def of_claim(result: Any, claim: Any) -> Said:
         )
         return
     for letter in result.sets:
-        name, conditions = f"{letter} / {claim.text}", result.judged([claim], letter).get(claim.text)
+        name = f"{letter} / {claim.text}"
+        conditions = result.judged([claim], letter).get(claim.text)
         if conditions is None:  # no run of this set is there
             continue
         hold = sum(condition.verdict == statistics.HOLDS for condition in conditions)
