@@ -106,9 +106,9 @@ def test_the_measure_reads_from_when_on_a_run_stays_and_what_is_left():
 ALONE = [
     ("synchronous", "by chance, alike, high noise, free links", "A", 0),
     ("synchronous", "recorded, slow hold labels, high noise, free links", "B", 0),
-    ("fastest k", "spread, alike, high noise, expensive links", "A", 1),
+    ("fastest k", "by chance, slow hold labels, high noise, expensive links", "A", 1),
     ("pure", "straggler, alike, high noise, free links", "A", 8),
-    ("buffered", "by chance, alike, low noise, expensive links", "B", 4),
+    ("buffered", "straggler, alike, low noise, expensive links", "A", 6),
     ("Rescaled", "straggler, alike, low noise, free links", "A", 8),
 ]
 
