@@ -296,7 +296,7 @@ def search(
         trials: Settings that a method tries in each round.
         rounds: Least and most. Between them the search for a goal ends when no best value is at an
             edge.
-        seed: Of the draws; they depend on it, the method's name and the role, on nothing else.
+        seed: Of the draws; a method's draws depend on its name and the role, not on other methods.
         gradients: Gradient evaluations of a trial.
 
     Returns:
@@ -339,7 +339,7 @@ def tune(
             instances of `role` alone.
         trials: Settings a method tries in each round, at least as many as any has knobs.
         gradients: Gradient evaluations of a trial.
-        seed: Of the draws; they depend on it, the method's name and the role, on nothing else.
+        seed: Of the draws; a method's draws depend on its name and the role, not on other methods.
         role: Of the instances to tune on, as in `protocol.TUNING_OF`.
         rounds: Least and most. Between them the search ends when no best value is at an edge; after
             the most it ends in any case, and the table says what is at an edge still.

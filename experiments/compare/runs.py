@@ -186,9 +186,9 @@ def rounds_of(
     rates = [np.sum(1.0 / np.asarray(clock.mean)) for clock in field.clocks]
     gradients = round(settings.horizon * float(np.sum(rates)))  # of workers who never wait
     found, every = search.Tuned(space, (), gradients), traces_of(settings, method, field)
-    size, role = (settings.trials, settings.seed), TUNING_OF[SETS[settings.set]]
+    tried, role = settings.trials, TUNING_OF[SETS[settings.set]]
     for turn in count():
-        space, trials = search.propose(found, method.name, *size, turn, role)
+        space, trials = search.propose(found, method.name, tried, settings.seed, turn, role)
         steps = [trial["step"] for trial in trials]
         runs = [(number, step) for step in steps for number in range(len(every))]
         done = ran(settings, method, field, every, runs)
