@@ -34,7 +34,7 @@ def settings(tmp_path_factory):
     even = write_recording(folder / "even.csv", (400, 420, 430, 440))
     jobs = {"even": (even,), "uneven": ("llm_slow_worker",), "methods": ("synchronous", "pure")}
     sizes = {"horizon": 120.0, "steps": (0.1, 0.4), "batch": 4, "hidden": 8, "records": 30}
-    counts = {"instances": 10, "tuning_instances": 2, "trials": 4, "rounds": (1, 1)}
+    counts = {"instances": 20, "tuning_instances": 5, "trials": 8, "rounds": (1, 1)}
     return Settings(folder, levels=(0.3, 0.4, 0.5), **jobs, **sizes, **counts)
 
 
@@ -57,8 +57,8 @@ def test_not_waiting_is_busier_and_faster_where_a_worker_is_slow(part, settings)
         assert found[claim] == {"A": "holds", "B": "holds"}
     result = replace(every, rows=every.select(scene=recorded_times.SLOW))
     assert set(result.methods) == {"synchronous", "pure"}
-    assert result.rows["trials"].unique().tolist() == [4]
-    assert result.rows.groupby(["method", "set"]).size().unique().tolist() == [10]
+    assert result.rows["trials"].unique().tolist() == [8]
+    assert result.rows.groupby(["method", "set"]).size().unique().tolist() == [20]
     assert every.facts["tuned apart"]
     busy = result.select(set="A").groupby("method")["utilisation"].median()
     assert busy["synchronous"] == pytest.approx(0.58, abs=0.06)  # mean over longest

@@ -161,7 +161,7 @@ def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     few = {"aggregated": ("digits",), "plain": ("digits",), "scenes": (), "n_updates": 400}
-    few |= {"laws": ("even", "heavy tail"), "instances": 5, "tuning_instances": 3, "level": 0.8}
+    few |= {"laws": ("even", "heavy tail"), "instances": 10, "tuning_instances": 3, "level": 0.8}
     return replace(SMALL, output=tmp_path_factory.mktemp("transfer"), rounds=(2, 2), **few)
 
 
