@@ -3,9 +3,8 @@
 A lane has an instance's rows and first model, a trace, and one or several settings, a run each.
 Settings are data: a gradient brings those of its lane along, and the optimizer is made of them
 where it is used. So all scenes of a method that draw as many rows, and all its settings, share a
-compilation. (`study.compare` shares less and draws other batches, since these depend on the place
-of a lane: the committed rows are those of this file.) A policy has no trace; its lanes bring times
-and links along.
+compilation (`study.compare` shares less). Batches are those of a run alone, so no run depends on
+those beside it. A policy has no trace; its lanes bring times and links along.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from asyncjax import problems, results, simulation, traces
 from asyncjax.simulation.side_by_side import policies_side_by_side
+from asyncjax.simulation.update import job_key
 from asyncjax.study import scenes
 from asyncjax.study.methods import METHODS, POLICIES, SPACE
 from asyncjax.study.protocol import Seeds
@@ -113,6 +113,17 @@ def _trace(method: Method, run: Run) -> traces.EventTrace:
 # Settings as data.
 
 
+def _key_alone(keys: jax.Array, worker: Any, job: Any) -> jax.Array:
+    """The key of a job where its lane is run alone: its batch does not depend on the other lanes.
+
+    Args:
+        keys: Of the lanes.
+        worker: Its number among those of all lanes.
+        job: Its number.
+    """
+    return job_key(keys[worker // N_WORKERS], worker % N_WORKERS, job)
+
+
 @dataclass(frozen=True)
 class _Carrying:
     """A gradient of a lane, with the settings of the lane."""
@@ -120,7 +131,8 @@ class _Carrying:
     gradient_of: Any
 
     def __call__(self, data: Any, params: Any, worker: Any, job: Any, key: jax.Array) -> Any:
-        inner, settings = data
+        inner, settings, keys = data
+        key = _key_alone(keys, worker, job)
         loss, grads = self.gradient_of(inner, params["model"], worker, job, key)
         return loss, {"model": grads, "settings": settings[worker // N_WORKERS]}
 
@@ -136,8 +148,8 @@ class _Local:
     places: tuple[int, int]  # of the number and of the size among the settings
 
     def __call__(self, data: Any, params: Any, worker: Any, job: Any, key: jax.Array) -> Any:
-        inner, settings = data
-        ours = settings[worker // N_WORKERS]
+        inner, settings, keys = data
+        ours, key = settings[worker // N_WORKERS], _key_alone(keys, worker, job)
         count, size = ours[0, self.places[0]].astype(jnp.int32), ours[0, self.places[1]]
 
         def step(number: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -253,12 +265,14 @@ def _swept(
     """One call; lanes that are not asked for repeat the last."""
     lanes = call + call[-1:] * (wide - len(call))
     settings = np.stack([lane.settings for lane in lanes])
+    keys = jnp.stack([jax.random.key(lane.instance.noise(1)) for lane in lanes])
+    joined = side_by_side([lane.data.problem for lane in lanes])
     records = simulation.sweep(
-        _with_settings(method, side_by_side([lane.data.problem for lane in lanes]), settings),
+        _with_settings(method, joined, settings, keys),
         [moved(lane.trace, at, N_WORKERS) for at, lane in enumerate(lanes)],
         carried(method),
         np.arange(settings.shape[1], dtype=np.float32),
-        keys=jnp.stack([jax.random.key(lane.instance.noise(1)) for lane in lanes]),
+        keys=keys,
         record_every=max(lane.trace.n_updates for lane in lanes) // RECORDS,
         width=1,
         sizes=_roomy,
@@ -275,7 +289,9 @@ def _model(data: Any, params: Any) -> jax.Array:
     return raveled(data, params["model"])
 
 
-def _with_settings(method: Method, joined: problems.Problem, settings: np.ndarray) -> Any:
+def _with_settings(
+    method: Method, joined: problems.Problem, settings: np.ndarray, keys: jax.Array
+) -> Any:
     gradient_of: Any = _Carrying(joined.gradient_of)
     if method.adapt:
         number, size = map(names_of(method).index, ("local steps", "local step"))
@@ -283,7 +299,7 @@ def _with_settings(method: Method, joined: problems.Problem, settings: np.ndarra
     return replace(
         joined,
         params={"model": joined.params, "settings": jnp.zeros(settings.shape[1:])},
-        data=(joined.data, jnp.asarray(settings)),
+        data=(joined.data, jnp.asarray(settings), keys),
         gradient_of=gradient_of,
         metrics_of=(("model", _model),),
     )

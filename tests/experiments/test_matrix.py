@@ -95,26 +95,29 @@ def test_rules_with_a_table_of_workers_run_in_lanes_of_many():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Rennala", "FedBuff, local steps"])
 def test_a_run_in_its_lane_is_what_it_is_alone(name):
-    """Also with another scene and other settings beside it."""
+    """Wherever it stands in its call, with other instances, scenes and settings beside it."""
     method, knobs = METHODS[name], {"step": 0.25, "group": 4}
-    scene, data = SCENES[SCENE], scenes.drawn(SCENES[SCENE], ONE)
-    plain = replace(data.problem, metrics_of=(("model", raveled),))
     if method.adapt:
         knobs |= {"local steps": 3, "local step": 0.5}
-        plain = problems.local_steps(plain, n_steps=3, step_size=0.5)
+    drawn = [Seeds(0, TUNING, number) for number in range(3)]
     other = "even, slow hold labels, high noise, expensive links"
-    asked = [Run(SCENE, ONE, tuple(knobs.items()))]
+    asked = [Run(SCENE, one, tuple(knobs.items())) for one in drawn]
     asked.append(Run(other, ONE, tuple((knobs | {"step": 1.0}).items())))
-    times, gap = lanes.found_of(name, asked, LEVELS)[0]
-    trace, optimizer = lanes.trace_of(method, asked[0]), METHODS[REFERENCE].optimizer
-    every, key = trace.n_updates // lanes.RECORDS, jax.random.key(ONE.noise(1))
-    alone = simulation.replay(
-        plain, trace, optimizer(knobs), record_every=every, key=key, width=1
-    ).records
-    models = np.asarray(alone.metrics["model"])
-    expected = lanes.read_off(data, scene.horizon, np.asarray(alone.time), models, LEVELS)
-    np.testing.assert_allclose(times, expected[0], rtol=1e-4)
-    np.testing.assert_allclose(gap, expected[1], rtol=1e-2)
+    found = lanes.found_of(name, asked, LEVELS)
+    for run, (times, gap) in zip(asked[:3], found, strict=False):
+        scene, data = SCENES[SCENE], scenes.drawn(SCENES[SCENE], run.instance)
+        plain = replace(data.problem, metrics_of=(("model", raveled),))
+        if method.adapt:
+            plain = problems.local_steps(plain, n_steps=3, step_size=0.5)
+        trace, optimizer = lanes.trace_of(method, run), METHODS[REFERENCE].optimizer
+        every, key = trace.n_updates // lanes.RECORDS, jax.random.key(run.instance.noise(1))
+        alone = simulation.replay(
+            plain, trace, optimizer(knobs), record_every=every, key=key, width=1
+        ).records
+        models = np.asarray(alone.metrics["model"])
+        expected = lanes.read_off(data, scene.horizon, np.asarray(alone.time), models, LEVELS)
+        np.testing.assert_allclose(times, expected[0], rtol=1e-4)
+        np.testing.assert_allclose(gap, expected[1], rtol=1e-2)
 
 
 def result_of(times, methods=("synchronous", "pure", "Rescaled")):
