@@ -1,9 +1,11 @@
 """Which method where: a small tree of questions that ends at methods, for a page and for `whatif`.
 
-Set A chooses it, and set B says what it is worth. A scene has answers: how busy synchronous rounds
-keep its workers, whether the slow are slow for good, whether they hold labels of their own, whether
-noise is high, whether the link is expensive. A group of scenes is what a path of answers leads to.
-With t the time to a target, cut at the horizon, the score of method m for a group on instance i is
+Sets A and C choose it, and sets B and D say what it is worth: what one search finds turns with the
+settings that it happens to try, and so would the tree. A scene has answers: how busy synchronous
+rounds keep its workers, whether the slow are slow for good, whether they hold labels of their own,
+whether noise is high, whether the link is expensive. A group of scenes is what a path of answers
+leads to. With t the time to a target, cut at the horizon, the score of method m for a group on
+instance i is
 
     s_m(i) = mean over its scenes of log t_m(scene, i),
 
@@ -30,7 +32,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -354,7 +356,7 @@ def tree_figure(result: Result) -> Illustration:
     return Illustration(figure, "The tree of questions, read from the left.")
 
 
-# What it is worth on set B.
+# What it is worth where nothing was chosen.
 
 
 class Ratio(NamedTuple):
@@ -396,7 +398,7 @@ def short(value: float) -> str:
 
 
 class Gain(NamedTuple):
-    """What a leaf is worth, on set B but where said; a method's is its time over the leaf's.
+    """What a leaf is worth where nothing was chosen; a method's is its time over the leaf's.
 
     Times are cut at the horizon: where the other method is cut, the gain is at least so large, and
     where the recommended one is, it may be smaller.
@@ -407,7 +409,7 @@ class Gain(NamedTuple):
     over: Mapping[str, Ratio]  # of every other method, the fastest first
     over_synchronous: Ratio
     over_pure: Ratio
-    chosen_on: Ratio  # that of synchronous SGD on set A, where the tree was chosen
+    chosen_on: Ratio  # that of synchronous SGD where the tree was chosen
     by_scene: tuple[float, float]  # in the scene where it is least, and where it is most
     sooner: Mapping[str, Ratio]  # at looser targets
     arrived: float  # share of runs in which the recommended method was at the target
@@ -447,7 +449,7 @@ def gain_of(result: Result, leaf: Leaf, names: Sequence[str]) -> Gain:
         {str(level): over(REFERENCE, column=COLUMNS[level]) for level in LEVELS[:-1]},
         float(arrived[leaf.method]),
         float(arrived[REFERENCE]),
-        knobs_of(result.select(set="A", instance=0, method=leaf.method, **where), leaf.method),
+        knobs_of(result.select(set="A", method=leaf.method, **where), leaf.method),
     )
 
 
@@ -463,7 +465,7 @@ def knobs_of(rows: Any, method: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A tree that set A chose, and what it is worth on set B.
+    """A tree, and what it is worth; sets A and B stand for those of `pooled`.
 
     Attributes:
         tree: The tree.
@@ -488,9 +490,29 @@ class Decision:
     agreeing: int
 
 
+def of_all_sets(result: Result) -> Result:
+    """Rows of the matrix; to the committed ones those of sets C and D are added."""
+    return part.judged("matrix") if result is part.committed("matrix") else result
+
+
+@cache
+def pooled(result: Result) -> Result:
+    """The rows, with instances of set C as further ones of A and those of D as further ones of B."""
+    result = of_all_sets(result)
+    first = {other: letter for letter, other in part.OTHERS.items()}
+    rows, count = result.rows, result.facts["instances"]
+    rows = rows.assign(
+        instance=rows["instance"] + count * rows["set"].isin(first),
+        set=rows["set"].replace(first),
+    )
+    facts = {**result.facts, "instances": int(rows.groupby("set")["instance"].nunique().min())}
+    return replace(result, rows=rows, facts=facts)
+
+
 @cache
 def decided(result: Result) -> Decision:
     """The tree of the rows, and what it is worth."""
+    result = pooled(result)
     chosen, shown = scenes_of(result, "A"), scenes_of(result, "B")
     tree, other, small = tree_of(chosen), tree_of(shown), tree_of(chosen, price=2 * PRICE)
     every, follow = range(len(shown.answers)), followed(tree)
@@ -500,7 +522,7 @@ def decided(result: Result) -> Decision:
         "pure everywhere": dict.fromkeys(every, PURE),
         "single everywhere": dict.fromkeys(every, single),
         "a choice a scene": {at: recommended(chosen.scores([at], EFFORT)) for at in every},
-        "the tree of set B": followed(other),
+        "the tree of the other sets": followed(other),
         "the tree without effort": followed(tree_of(chosen, effort=0.0)),
         "the tree at twice the price": followed(small),
     }
@@ -553,12 +575,25 @@ def facts_of(result: Result) -> dict[str, Any]:
             for what, both in found.by_answer.items()
         },
         **{name: getattr(found, name) for name in ("fewer", "single", "agreeing")},
+        "instances": pooled(result).facts["instances"],
+        "alone": _alike_alone(of_all_sets(result)),
     }
+
+
+@cache
+def _alike_alone(result: Result) -> dict[str, int]:
+    """In how many scenes trees of single sets name the same method, the least and most of pairs."""
+    every = [followed(tree_of(scenes_of(result, letter))) for letter in result.sets]
+    alike = [
+        sum(one[at] == method for at, method in other.items())
+        for one, other in combinations(every, 2)
+    ]
+    return {"least": min(alike), "most": max(alike)}
 
 
 def leaf_table(result: Result) -> results.Table:
     """One row per leaf: what it gains, what is level with it, the knobs."""
-    heads = ("leaf", "use", "times synchronous", "in single scenes", "set A", "at 50 %")
+    heads = ("leaf", "use", "times synchronous", "in single scenes", "where chosen", "at 50 %")
     heads += ("times pure", "arrives (synchronous)", "no significant difference from it")
     heads += ("significantly faster", "knobs, as tuned")
     rows = [
@@ -581,7 +616,8 @@ def leaf_table(result: Result) -> results.Table:
     return results.Table(
         [results.Column(head, right=head not in left) for head in heads],
         rows,
-        "How many times as fast the leaf's method is, set B but where said, with 95 % intervals.",
+        "How many times as fast the leaf's method is, on the sets that chose nothing but where"
+        " said, with 95 % intervals.",
     )
 
 
@@ -608,14 +644,14 @@ def wrong_table(result: Result) -> results.Table:
             (number, gain.method, *(cell(gain.over.get(method, SAME)) for method in methods))
             for number, gain in enumerate(gains, 1)
         ],
-        "Time of a column's method over that of the leaf's own, set B; a star where they do not"
-        " differ significantly.",
+        "Time of a column's method over that of the leaf's own, on the sets that chose nothing; a"
+        " star where they do not differ significantly.",
     )
 
 
 def advice_of(result: Result) -> dict[str, Any]:
     """What `asyncjax.whatif` reads: what it rests on, and the tree with a gain at each leaf."""
-    found, facts = decided(result), result.facts
+    found, facts = decided(result), pooled(result).facts
     gains = dict(zip(leaves(found.tree), found.gains, strict=True))
     busy = [law["busy"] for law in facts["laws"].values()]
     about = {

@@ -34,11 +34,11 @@ def truth(uneven, skew, noise, link):
     }
 
 
-def result_of(truth=truth, seed=0, spread=0.1, unevens=tuple(LAWS), horizon=HORIZON):
-    """Both sets, with times that vary from instance to instance."""
+def result_of(truth=truth, seed=0, spread=0.1, unevens=tuple(LAWS), horizon=HORIZON, letters="AB"):
+    """All sets, with times that vary from instance to instance."""
     generator, parts = np.random.default_rng(seed), []
     some = [(name, scene) for name, scene in FACTORS.items() if scene.uneven in unevens]
-    for letter, (name, scene) in itertools.product("AB", some):
+    for letter, (name, scene) in itertools.product(letters, some):
         alike = generator.normal(size=INSTANCES)  # what an instance is to all methods
         for method, mean in truth(*scene).items():
             times = mean * np.exp(spread * (alike + generator.normal(size=INSTANCES)))
@@ -135,12 +135,28 @@ def test_an_advantage_of_set_a_alone_is_not_a_gain():
     assert gain.over_synchronous.high < 1
     assert {"pure", "Rescaled"} <= set(gain.faster)
     assert found.agreeing == 0
-    assert found.over["the tree of set B"].high < 1
+    assert found.over["the tree of the other sets"].high < 1
+
+
+def test_a_third_set_helps_to_choose_and_a_fourth_to_judge():
+    """A method that is luckily fast in set A alone is not: set C counts as much."""
+    four = result_of(letters="ABCD")
+    is_lucky = (four.rows["set"] == "A") & (four.rows["method"] == "table")
+    four.rows.loc[is_lucky, COMPARED] = 50.0
+    both = decision.pooled(four)
+    assert both.sets == ("A", "B")
+    assert both.facts["instances"] == 2 * INSTANCES
+    of_c = four.values("pure", "C").to_numpy()
+    np.testing.assert_array_equal(both.values("pure", "A").to_numpy()[:, INSTANCES:], of_c)
+    found = decided(four)
+    assert "table" not in {leaf.method for leaf in decision.leaves(found.tree)}
+    assert found.agreeing == 16
+    assert decision.advice_of(four)["about"]["instances"] == 2 * INSTANCES
 
 
 def test_the_whole_tree_is_compared_with_one_method_everywhere(found):
     assert found.over["synchronous everywhere"].low > 1.3
-    assert found.over["the tree of set B"] == (1.0, 1.0, 1.0)
+    assert found.over["the tree of the other sets"] == (1.0, 1.0, 1.0)
     assert found.agreeing == len(decision.followed(found.tree)) == 16
     assert [question.what for question, _ in found.asked] == ["busy", "skew", "link"]
     assert all(saved.low > 1.05 for _, saved in found.asked)  # every question matters
