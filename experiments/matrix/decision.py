@@ -22,7 +22,8 @@ That weeds out little things and is no proof: hundreds of groups are tried, and 
 and nothing else matters, a question stays in about one tree of five.
 
 `python -m experiments.matrix.decision` prints the tree; with `--write` it writes what the library
-reads: the file of `asyncjax.whatif`, and the rows with which `asyncjax study` compares.
+reads: the file of `asyncjax.whatif`, and the rows with which `asyncjax study` compares. Its picture
+is drawn of the committed rows of all four sets by `python -m experiments.pages --figures`.
 `docs/which_rule.md` has its tables and facts from the part `matrix`.
 """
 
@@ -497,7 +498,7 @@ def of_all_sets(result: Result) -> Result:
 
 @cache
 def pooled(result: Result) -> Result:
-    """The rows, with instances of set C as further ones of A and those of D as further ones of B."""
+    """The rows, with instances of set C as further ones of A, and D's as further ones of B."""
     result = of_all_sets(result)
     first = {other: letter for letter, other in part.OTHERS.items()}
     rows, count = result.rows, result.facts["instances"]
