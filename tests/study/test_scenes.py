@@ -101,15 +101,16 @@ def test_the_measure_reads_from_when_on_a_run_stays_and_what_is_left():
     assert TO_TARGET.scored([lost], [scene]) == np.inf
 
 
-# Runs of the committed matrix that had the worker numbers, and the records, of a run alone; where
-# several stood side by side, batches were drawn by other numbers.
+# Runs of the committed matrix whose records are those of a run alone. Their batches all are; the
+# records of a call have the spacing of its longest trace.
 ALONE = [
-    ("synchronous", "by chance, alike, high noise, free links", "A", 0),
-    ("synchronous", "recorded, slow hold labels, high noise, free links", "B", 0),
-    ("fastest k", "by chance, slow hold labels, high noise, expensive links", "A", 1),
-    ("pure", "straggler, alike, high noise, free links", "A", 8),
-    ("buffered", "straggler, alike, low noise, expensive links", "A", 6),
-    ("Rescaled", "straggler, alike, low noise, free links", "A", 8),
+    ("synchronous", "spread, alike, high noise, free links", "B", 8),
+    ("fastest k", "spread, alike, low noise, expensive links", "B", 9),
+    ("shuffled", "straggler, alike, low noise, free links", "B", 8),
+    ("Rennala", "even, alike, low noise, expensive links", "A", 7),
+    ("local SGD", "spread, slow hold labels, low noise, free links", "A", 9),
+    ("Rescaled", "even, slow hold labels, low noise, expensive links", "B", 5),
+    ("table", "recorded, alike, low noise, expensive links", "A", 2),
 ]
 
 
