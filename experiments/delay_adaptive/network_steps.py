@@ -44,11 +44,12 @@ from experiments.common import numbers, sets
 from experiments.common.kept_rows import once
 from experiments.common.sets import SETS
 from experiments.delay_adaptive import step_rules as shared
-from experiments.delay_adaptive.step_rules import MAX_DELAY, PAPER, Coded
+from experiments.delay_adaptive.step_rules import PAPER, Coded
 
 NAME = "network_steps"
 TITLE = "Do delay-adaptive steps help behind momentum and Adam?"
 PAPERS = (PAPER,)
+MAX_DELAY = 2048  # updates; one heavy-tailed job may take that long
 MOMENTUM = partial(optax.trace, decay=0.9)
 BASES = {"SGD": optax.identity, "momentum": MOMENTUM, "Adam": optax.scale_by_adam}
 CONSTANT, DROPPING, FADAS = "constant", "drop late", "FADAS"
