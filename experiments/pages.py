@@ -123,13 +123,16 @@ def drawn_anew() -> dict[str, Any]:
         said: dict[str, list[pages.Verdict]] = {text: [] for text in _claims(name)}
         for rows in (part.committed(name), part.redrawn(name)):
             for claim in part.claims(part.module(name), rows):
-                said[claim.text].append(pages.verdict(rows, claim))
+                verdict = pages.verdict(rows, claim)
+                if verdict.asked or verdict.told:  # else it has no condition on these sets
+                    said[claim.text].append(verdict)
         questions = {
             text: (*both, len({str(one).partition(" (")[0] for one in both}) == 1)
             for text, both in said.items()
+            if len(both) == 2
         }
         same = sum(alike for *_, alike in questions.values())
-        found[name] = {"same": same, "other": len(said) - same, "questions": questions}
+        found[name] = {"same": same, "other": len(questions) - same, "questions": questions}
     return found
 
 
