@@ -186,9 +186,13 @@ def test_redrawn_rows_are_of_other_instances_and_of_the_same_methods(path):
     first, second = part.committed(name), part.redrawn(name)
     assert (second.sets, second.seed) == (("C", "D"), 1)
     assert (second.methods, second.compared) == (first.methods, first.compared)
-    column = first.rows.select_dtypes("float").nunique().idxmax()  # failures are often the same
-    values = [{*one.rows[column][np.isfinite(one.rows[column])]} for one in (first, second)]
-    assert len(values[0] & values[1]) < 0.1 * len(values[1])
+    columns = first.rows.select_dtypes("float").columns
+    values = [
+        [{*one.rows[column][np.isfinite(one.rows[column])]} for column in columns]
+        for one in (first, second)
+    ]  # failures, settings and counts are often the same; of something else most are not
+    varied = [(one, two) for one, two in zip(*values, strict=True) if len(two) >= 20]
+    assert min(len(one & two) / len(two) for one, two in varied) < 0.5
 
 
 @pytest.mark.parametrize(
