@@ -323,16 +323,11 @@ def tree_figure(result: Result) -> Illustration:
     def draw(axes: Any, node: Node, depth: int, top: int) -> tuple[float, int]:
         """Draws what is below a node; its height in rows and the row after it."""
         if not isinstance(node, Fork):
-            text, face, row, after = (
-                f"{next(number)}. {node.method}",
-                "#d9ead3",
-                float(top),
-                top + 1,
-            )
+            text, face = f"{next(number)}. {node.method}", "#d9ead3"
+            row, after = float(top), top + 1
         else:
             text, face = "\n".join(textwrap.wrap(node.question.text, 30)), "#eef2f8"
-            ends = {}
-            after = top
+            ends, after = {}, top
             for said in ("yes", "no"):
                 ends[said], after = draw(axes, getattr(node, said), depth + 1, after)
             row = sum(ends.values()) / 2
@@ -502,10 +497,8 @@ def pooled(result: Result) -> Result:
     result = of_all_sets(result)
     first = {other: letter for letter, other in part.OTHERS.items()}
     rows, count = result.rows, result.facts["instances"]
-    rows = rows.assign(
-        instance=rows["instance"] + count * rows["set"].isin(first),
-        set=rows["set"].replace(first),
-    )
+    further = rows["instance"] + count * rows["set"].isin(first)
+    rows = rows.assign(instance=further, set=rows["set"].replace(first))
     facts = {**result.facts, "instances": int(rows.groupby("set")["instance"].nunique().min())}
     return replace(result, rows=rows, facts=facts)
 
@@ -585,10 +578,7 @@ def facts_of(result: Result) -> dict[str, Any]:
 def _alike_alone(result: Result) -> dict[str, int]:
     """In how many scenes trees of single sets name the same method, the least and most of pairs."""
     every = [followed(tree_of(scenes_of(result, letter))) for letter in result.sets]
-    alike = [
-        sum(one[at] == method for at, method in other.items())
-        for one, other in combinations(every, 2)
-    ]
+    alike = [sum(one[at] == other[at] for at in one) for one, other in combinations(every, 2)]
     return {"least": min(alike), "most": max(alike)}
 
 
