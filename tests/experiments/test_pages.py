@@ -186,13 +186,12 @@ def test_redrawn_rows_are_of_other_instances_and_of_the_same_methods(path):
     first, second = part.committed(name), part.redrawn(name)
     assert (second.sets, second.seed) == (("C", "D"), 1)
     assert (second.methods, second.compared) == (first.methods, first.compared)
-    columns = first.rows.select_dtypes("float").columns
-    values = [
-        [{*one.rows[column][np.isfinite(one.rows[column])]} for column in columns]
-        for one in (first, second)
-    ]  # failures, settings and counts are often the same; of something else most are not
-    varied = [(one, two) for one, two in zip(*values, strict=True) if len(two) >= 20]
-    assert min(len(one & two) / len(two) for one, two in varied) < 0.5
+    column = first.rows.select_dtypes("float").nunique().idxmax()  # failures are often the same
+    one, two = (result.rows[column].to_numpy() for result in (first, second))
+    known = np.isfinite(one) & np.isfinite(two)
+    assert np.mean(one[known] == two[known]) < 0.1
+    if np.any(two[known] % 1):  # counts are the same somewhere, if not in the same row
+        assert len({*one[known]} & {*two[known]}) < 0.1 * len({*two[known]})
 
 
 @pytest.mark.parametrize(
