@@ -128,7 +128,7 @@ def plan_alike(
     traces: Sequence[EventTrace],
     *,
     width: int | None = None,
-    record_every: int | None = None,
+    record_every: int | Sequence[int] | None = None,
     worker_order: bool = False,
 ) -> list[ReplayPlan]:
     """Plans several traces with one width, so that their replays can be stacked and vmapped.
@@ -137,7 +137,8 @@ def plan_alike(
         traces: Valid traces; one may make more updates than another. Gradients serve in several
             updates in all of them or in none.
         width: As in `plan`; None: the smallest default of them.
-        record_every: As in `plan`, which None leaves to the number of updates of each trace.
+        record_every: As in `plan`, one for all traces or one a trace. None: by the number of
+            updates of each trace.
         worker_order: As in `plan`.
 
     Returns:
@@ -153,7 +154,7 @@ def plan_alike(
         (True, False)
     """
     width = None if width is None else whole("width", width)
-    record_every = None if record_every is None else whole("record_every", record_every)
+    every = _one_a_trace(record_every, len(traces))
     counts = [validate(trace).n_updates for trace in traces]
     if min(counts) < 1:
         raise ValueError("trace makes no update: steps is False throughout")
@@ -166,10 +167,23 @@ def plan_alike(
     per_update = min(len(each.arrival) / n for each, n in zip(gradients, counts, strict=True))
     lookahead = min(max(counts), 1 + int(np.ceil(_LOOKAHEAD * width / per_update)))
     plans = [
-        _with_slots(trace, each, pack(each, width, lookahead), recorded_versions(n, record_every))
-        for trace, each, n in zip(traces, gradients, counts, strict=True)
+        _with_slots(trace, each, pack(each, width, lookahead), recorded_versions(n, its))
+        for trace, each, n, its in zip(traces, gradients, counts, every, strict=True)
     ]
     return [replace(each, start=record_every is None) for each in plans]
+
+
+def _one_a_trace(record_every: Any, n_traces: int) -> list[int | None]:
+    if record_every is None:
+        return [None] * n_traces
+    if np.ndim(record_every) == 0:
+        return [whole("record_every", record_every)] * n_traces
+    if len(record_every) != n_traces:
+        raise ValueError(
+            "record_every must be one number for all traces or one a trace"
+            f" ({n_traces}), got {len(record_every)}"
+        )
+    return [whole(f"record_every[{at}]", each) for at, each in enumerate(record_every)]
 
 
 def plan_of(

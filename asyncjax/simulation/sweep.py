@@ -77,7 +77,7 @@ def sweep(
     step_sizes: Any,
     *,
     keys: jax.Array,
-    record_every: int | None = None,
+    record_every: int | Sequence[int] | None = None,
     width: int | None = None,
     sizes: Callable[[Sizes], Sizes] | None = None,
     together: bool | None = None,
@@ -100,7 +100,8 @@ def sweep(
             `optax.sgd`.
         step_sizes: float[G], at least 0 and finite.
         keys: Typed keys [S], one a seed.
-        record_every: As in `replay`; None leaves it to the number of updates of each trace.
+        record_every: As in `replay`, one for all traces or one a trace. None: by the number of
+            updates of each trace.
         width: As in `replay`.
         sizes: Rounds the sizes of the compiled program up, so that sweeps over other traces share
             its compilation: given the sizes that these traces need, returns sizes that hold them.

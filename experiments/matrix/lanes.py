@@ -3,9 +3,8 @@
 A lane has an instance's rows and first model, a trace, and one or several settings, a run each.
 Settings are data: a gradient brings those of its lane along, and the optimizer is made of them
 where it is used. So all scenes of a method that draw as many rows, and all its settings, share a
-compilation (`study.compare` shares less). Batches are those of a run alone; from the runs
-beside it a run has only the spacing of its records, that of the longest. A policy has no trace; its
-lanes bring times and links along.
+compilation (`study.compare` shares less). A run's batches and records are those of the run alone.
+A policy has no trace; its lanes bring times and links along.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -274,7 +273,7 @@ def _swept(
         carried(method),
         np.arange(settings.shape[1], dtype=np.float32),
         keys=keys,
-        record_every=max(lane.trace.n_updates for lane in lanes) // RECORDS,
+        record_every=[lane.trace.n_updates // RECORDS for lane in lanes],
         width=1,
         sizes=_roomy,
     ).records

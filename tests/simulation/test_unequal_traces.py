@@ -243,3 +243,25 @@ def test_plans_of_unequal_traces_have_one_width_and_records_of_their_own():
         alone = simulation.plan(trace)
         np.testing.assert_array_equal(planned.records, alone.records)
         np.testing.assert_array_equal(planned.oldest, alone.oldest)
+
+
+def test_every_trace_has_its_spacing_of_records():
+    """Records of a sweep are those of each run alone, however its neighbours are spaced."""
+    problem, _ = quadratic()
+    made, keys = unequal("pure"), keys_of(3)
+    every = [trace.n_updates // 4 for trace in made]
+    assert len(set(every)) == 3
+    for plan, trace, spacing in zip(
+        simulation.plan_alike(made, record_every=every), made, every, strict=True
+    ):
+        alone = simulation.plan(trace, record_every=spacing)
+        np.testing.assert_array_equal(plan.records, alone.records)
+    swept = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys, record_every=every)
+    for s, trace in enumerate(made):
+        run = simulation.sweep(
+            problem, trace, optax.sgd, RATES, keys=keys[s : s + 1], record_every=every[s]
+        ).records
+        its = slice(0, len(run.version))
+        np.testing.assert_array_equal(swept.records.version[s, 0, its], run.version)
+        np.testing.assert_array_equal(swept.records.time[s, 0, its], run.time)
+        np.testing.assert_allclose(swept.records.loss[s, :, its], run.loss[0], rtol=1e-5)
