@@ -1,20 +1,23 @@
-"""Runs all experiments one after another, each in a process of its own: `make experiments`.
+"""Runs all experiments, each in a process of its own: `make experiments`.
 
 What is done is written to `output/experiments.json` after each, with its seconds. A second run
 begins where the first was stopped, or killed: an experiment that was done by the same sources is
-not run again (`--again` runs it), one that was not goes on from what it has kept itself.
+not run again (`--again` runs it), one that was not goes on from what it has kept itself. With
+`--workers 2` two run side by side, and those that measure this machine's time alone, at the end.
 """
 
-import resource
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from asyncjax import storage
+from asyncjax import checks, storage
 from experiments.collection import sources
 
 EXPERIMENTS = (
@@ -51,6 +54,7 @@ EXPERIMENTS = (
     "joint.third_set",
     "papers all",
 )
+TIMED = ("ordering", "reality", "reality.kinds", "delay_bench")  # measure this machine's time
 
 
 @dataclass(frozen=True)
@@ -60,43 +64,60 @@ class Settings:
     output: Path = Path("output/experiments.json")
     experiments: tuple[str, ...] = EXPERIMENTS  # modules of `experiments`, with their options
     again: bool = False  # also those that are done
+    workers: int = 1  # experiments at once
 
 
-def in_a_process(name: str) -> int:
-    """Runs an experiment in its default form; its exit code."""
-    command = [sys.executable, "-m", *f"experiments.{name}".split()]
-    return subprocess.run(command, check=False).returncode
+def in_a_process(name: str) -> tuple[int, float]:
+    """Runs an experiment in its default form; its exit code and its seconds of processor time."""
+    begun = subprocess.Popen([sys.executable, "-m", *f"experiments.{name}".split()])
+    _, status, spent = os.wait4(begun.pid, 0)
+    begun.returncode = os.waitstatus_to_exitcode(status)
+    return begun.returncode, spent.ru_utime + spent.ru_stime
 
 
-def run(settings: Settings, begin: Callable[[str], int] = in_a_process) -> dict[str, Any]:
+def run(
+    settings: Settings, begin: Callable[[str], tuple[int, float]] = in_a_process
+) -> dict[str, Any]:
     """Runs what is not done; what is known of each afterwards, by name.
 
     Args:
         settings: What is run.
-        begin: Runs an experiment by its name and returns its exit code.
+        begin: Runs an experiment by its name, as `in_a_process`.
 
     Raises:
-        ValueError: A name is not that of an experiment.
+        ValueError: A name is not that of an experiment, or fewer workers than one.
     """
+    checks.whole("workers", settings.workers)
     if unknown := [name for name in settings.experiments if name not in EXPERIMENTS]:
         raise ValueError(f"experiments must be among {', '.join(EXPERIMENTS)}, got {unknown[0]!r}")
     before, mark = {} if settings.again else done_before(settings.output), sources()
     found = {name: done for name, done in before.items() if done["sources"] == mark}
-    for place, name in enumerate(settings.experiments, start=1):
+    lock = Lock()
+
+    def one(pair: tuple[int, str]) -> None:
+        place, name = pair
         head = f"[{place}/{len(settings.experiments)}] {name}"
         if name in found and not found[name]["code"]:
             print(f"{head}: was done before in {found[name]['seconds']:.0f} s", flush=True)
-            continue
+            return
         print(head, flush=True)
-        began, spent = time.perf_counter(), _processor()
-        code = begin(name)
-        found[name] = {
-            "code": code,
-            "seconds": round(time.perf_counter() - began, 1),
-            "processor_seconds": round(_processor() - spent, 1),
-            "sources": mark,
-        }
-        storage.save_json(settings.output, found)
+        began = time.perf_counter()
+        code, spent = begin(name)
+        with lock:
+            found[name] = {
+                "code": code,
+                "seconds": round(time.perf_counter() - began, 1),
+                "processor_seconds": round(spent, 1),
+                "sources": mark,
+            }
+            storage.save_json(settings.output, found)
+
+    numbered = [*enumerate(settings.experiments, start=1)]
+    alone = [pair for pair in numbered if settings.workers == 1 or pair[1] in TIMED]
+    with ThreadPoolExecutor(settings.workers) as pool:  # one that is stopped stops what follows
+        list(pool.map(one, [pair for pair in numbered if pair not in alone]))
+    for pair in alone:
+        one(pair)
     return {name: found[name] for name in settings.experiments}
 
 
@@ -106,12 +127,6 @@ def done_before(path: Path) -> dict[str, Any]:
         return storage.load_json(path)
     except (FileNotFoundError, ValueError):
         return {}
-
-
-def _processor() -> float:
-    """Seconds of processor time of all processes that were begun and have ended."""
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
 
 
 def last_line(found: dict[str, Any]) -> str:
