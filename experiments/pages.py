@@ -116,22 +116,26 @@ def verdict(name: str, *claims: str) -> pages.Verdict:
 def drawn_anew() -> dict[str, Any]:
     """By part with sets C and D: how many of its questions have the `same` word, and `other` words.
 
-    Under `questions`, what sets A and B say of each, what C and D do, and whether the word is one.
+    Under `questions`, what sets A and B say of each, what C and D do, whether the word is one, and
+    whether a row of the claims rests on it.
     """
+    rows = CLAIMS.with_suffix(".md.j2").read_text(encoding="utf-8").splitlines()
     found = {}
     for name in sorted(path.name.partition(".")[0] for path in part.REDRAWN.glob("*.csv.gz")):
         said: dict[str, list[pages.Verdict]] = {text: [] for text in _claims(name)}
-        for rows in (part.committed(name), part.redrawn(name)):
-            for claim in part.claims(part.module(name), rows):
-                verdict = pages.verdict(rows, claim)
+        for drawn in (part.committed(name), part.redrawn(name)):
+            for claim in part.claims(part.module(name), drawn):
+                verdict = pages.verdict(drawn, claim)
                 if verdict.asked or verdict.told:  # else it has no condition on these sets
                     said[claim.text].append(verdict)
+        claimed = "".join(row for row in rows if f'verdict("{name}"' in row)
         questions = {
-            text: (*both, len({str(one).partition(" (")[0] for one in both}) == 1)
+            text: (*both, len({str(one).partition(" (")[0] for one in both}) == 1, quoted in claimed)
             for text, both in said.items()
             if len(both) == 2
+            for quoted in [f'"{text}"']
         }
-        same = sum(alike for *_, alike in questions.values())
+        same = sum(alike for *_, alike, _ in questions.values())
         found[name] = {"same": same, "other": len(questions) - same, "questions": questions}
     return found
 
