@@ -242,7 +242,7 @@ def _near(space: Space, old: Space, best: Settings) -> Iterator[Collection[Any]]
 
 
 def propose(
-    tuned: Tuned, method: str, count: int, seed: int, turn: int, role: str = TUNING
+    tuned: Tuned, method: str, count: int, seed: int, turn: int, role: str
 ) -> tuple[Space, list[Settings]]:
     """A space, perhaps grown or finer, and `count` settings of it that were not tried.
 
