@@ -54,7 +54,7 @@ class Settings:
     """What is run; the defaults take about 15 minutes of processor time."""
 
     output: Path = Path("output/compare_server")  # also keeps conditions that are done
-    seed: int = 0
+    seed: int = 0  # steps that are held are the main job's of sets A and B, whatever the seed
     shares: tuple[float, ...] = (0.01, 0.03, 0.06, 0.12, 0.25, 0.5)  # of the fastest mean job
     job: runs.Settings = field(default_factory=lambda: runs.Settings(instances=8, rounds=(1, 4)))
     commit: bool = False  # also write rows and figures where the page is made from
