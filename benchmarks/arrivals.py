@@ -68,12 +68,12 @@ def plan_of(gradients: int, collect: Collection) -> ReplayPlan:
     return simulation.plan(trace, record_every=n_updates)
 
 
-def replays(problem: Problem, made: ReplayPlan, *, waves: bool) -> dict[str, Callable[[], Any]]:
+def replays(problem: Problem, plan: ReplayPlan, *, waves: bool) -> dict[str, Callable[[], Any]]:
     """A replay with each treatment, by its name."""
 
     def run(treated: Mapping[str, Any]) -> Any:
         update = simulation.Update(OPTIMIZER, **treated)
-        return simulation.replay(problem, made, update, waves=waves).params
+        return simulation.replay(problem, plan, update, waves=waves).params
 
     return {name: partial(run, treated) for name, treated in TREATMENTS.items()}
 
@@ -91,14 +91,14 @@ def main() -> None:
     for hidden, waves in NETWORKS:
         problem, size = problem_of(hidden), "-".join(map(str, (FEATURES, *hidden, CLASSES)))
         for rule, collect in RULES:
-            made = plan_of(given.gradients, collect)
-            took = seconds(replays(problem, made, waves=waves), given.repeats)
-            for name, own in took.items():
-                median, lanes = float(np.median(own)), made.width if waves else 1
+            plan = plan_of(given.gradients, collect)
+            took = seconds(replays(problem, plan, waves=waves), given.repeats)
+            for name, times in took.items():
+                median, lanes = float(np.median(times)), plan.width if waves else 1
                 print(
                     f"| {size} | {rule} | {lanes} | {name} | {median:.3f}"
-                    f" | {1e6 * median / len(made.gradients.arrival):.1f}"
-                    f" | {ratio(own, took[PLAIN])} |",
+                    f" | {1e6 * median / len(plan.gradients.arrival):.1f}"
+                    f" | {ratio(times, took[PLAIN])} |",
                     flush=True,
                 )
 

@@ -154,7 +154,7 @@ def study_rows(repeats: int) -> None:
             taken = seconds(
                 {
                     "vmap": lambda many=many, stacked=stacked: many(stacked),
-                    "one by one": lambda one=one, own=episodes: [one(each) for each in own],
+                    "one by one": lambda one=one, inputs=episodes: [one(each) for each in inputs],
                 },
                 repeats,
             )
@@ -170,7 +170,7 @@ def _episodes(
     n_jobs: int, n_slots: int, n_machines: int
 ) -> tuple[list[schedulers.Episode], schedulers.PdOrsSettings]:
     """Eight seeds under eight floors, and settings that serve all."""
-    made, settings = [], []
+    episodes, settings = [], []
     for seed in range(8):
         if n_jobs == 4:
             workload = cluster.workloads.tiny(seed)
@@ -180,11 +180,11 @@ def _episodes(
             )
         settings.append(schedulers.pd_ors_settings(*workload, n_slots=n_slots))
         parts = 8 if n_jobs == 4 else PARTS
-        made += [
+        episodes += [
             schedulers.prepare(*workload, n_slots=n_slots, parts=parts, low=low)
             for low in np.logspace(-6, -1, EPISODES // 8)
         ]
-    return made, max(settings, key=lambda one: one.hull_points)
+    return episodes, max(settings, key=lambda one: one.hull_points)
 
 
 def main() -> None:

@@ -130,9 +130,9 @@ def mlp(n: int, batch: int | None = 32) -> problems.Problem:
     draws, rows = np.random.default_rng(0), n * 4 * (batch or 32)
     features = draws.normal(size=(rows, 784)).astype(np.float32)
     model = problems.MLP(hidden=(1024, 1024), classes=10)
-    own = None if batch is None else problems.cyclic(batch)
+    rule = None if batch is None else problems.cyclic(batch)
     labels, key = draws.integers(0, 10, rows), jax.random.key(0)
-    return problems.classification(model, features, labels, n_workers=n, batch=own, key=key)
+    return problems.classification(model, features, labels, n_workers=n, batch=rule, key=key)
 
 
 def transformer(n: int, batch: int | None = 8, *, depth: int = 2) -> problems.Problem:
@@ -140,9 +140,9 @@ def transformer(n: int, batch: int | None = 8, *, depth: int = 2) -> problems.Pr
     draws, rows = np.random.default_rng(0), n * 4 * (batch or 8)
     tokens = draws.integers(0, 512, (rows, 65))
     model = problems.TinyGPT(vocabulary=512, width=256, depth=depth, heads=4, length=64)
-    own = None if batch is None else problems.cyclic(batch)
+    rule = None if batch is None else problems.cyclic(batch)
     return problems.language_model(
-        model, tokens[:, :-1], tokens[:, 1:], n_workers=n, batch=own, key=jax.random.key(0)
+        model, tokens[:, :-1], tokens[:, 1:], n_workers=n, batch=rule, key=jax.random.key(0)
     )
 
 
@@ -287,8 +287,8 @@ def lowered(case: Case, device: Device) -> tuple[Any, Any]:
 def facts(case: Case, kind: str) -> dict[str, Any]:
     """Compiles a program for a device, and says what it is."""
     device, began = DEVICES[kind], time.process_time()
-    made, state = lowered(case, device)
-    compiled = made.compile()
+    program, state = lowered(case, device)
+    compiled = program.compile()
     module, memory_of = hlo.parse(compiled.as_text()), compiled.memory_analysis()
     return {
         "stated": case.stated,
@@ -309,8 +309,8 @@ def whole_buffers(state: Any) -> set[tuple[int, ...]]:
     large = {
         hlo.form_of(each.shape) for each in leaves if each.size * each.dtype.itemsize >= _LARGE
     }
-    own = jax.tree.leaves(getattr(state, "params", None))
-    return large - {hlo.form_of(leaf.shape) for leaf in own}
+    params = jax.tree.leaves(getattr(state, "params", None))
+    return large - {hlo.form_of(leaf.shape) for leaf in params}
 
 
 def turns_of(module: hlo.Module, case: Case) -> Callable[[hlo.Instruction], float]:
@@ -360,10 +360,10 @@ def rows(kind: str, n: int, programs: list[str], models: list[str]) -> Iterator[
             case = PROGRAMS[name](model, n)
             row = {"device": kind, "model": model, "program": name, "workers": n}
             try:
-                own = facts(case, kind) | {"flops": flops(model, case), "rival": case.rival}
+                found = facts(case, kind) | {"flops": flops(model, case), "rival": case.rival}
             except Exception as error:  # the compiler's own words are the row
-                own = {"error": f"{type(error).__name__}: {error}"[:2000]}
-            yield row | own | {"versions": versions(DEVICES[kind])}
+                found = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            yield row | found | {"versions": versions(DEVICES[kind])}
 
 
 def bound(row: dict[str, Any]) -> float:
@@ -404,8 +404,8 @@ def main() -> None:
                 print(json.dumps(row), flush=True)
         return
     path, found = Path("output/compiled.jsonl"), {}
-    kept = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-    for row in kept:
+    records = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+    for row in records:
         if row["workers"] == given.workers and row["versions"] == versions(DEVICES[row["device"]]):
             found[row["device"], row["model"], row["program"]] = row
     path.parent.mkdir(exist_ok=True)

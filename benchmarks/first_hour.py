@@ -97,9 +97,9 @@ def _tell(taken: dict[str, list[Any]]) -> None:
         for name, rounds in taken.items()
     }
     for name, module in PROGRAMS.items():
-        own, whole = lines(Path(__file__).with_name(f"{module}.py"))
+        alone, whole = lines(Path(__file__).with_name(f"{module}.py"))
         cells = [f"{np.median(seconds[name][key]):.2f}" for key in _MEASURES]
-        print(f"| {name} | {own} | {whole} | {' | '.join(cells)} |")
+        print(f"| {name} | {alone} | {whole} | {' | '.join(cells)} |")
     ours, loop = (seconds[name] for name in PROGRAMS)
     cells = [ratio(loop[key], ours[key]) for key in _MEASURES]
     print(f"| loop / asyncjax | | | {' | '.join(cells)} |")

@@ -51,12 +51,12 @@ def gradient(params, worker, job, key):
 
 @jax.jit
 def update(params, total, count):
-    return jax.tree.map(lambda leaf, own: leaf - 0.1 * own / count, params, total)
+    return jax.tree.map(lambda leaf, grad: leaf - 0.1 * grad / count, params, total)
 
 
 @jax.jit
-def add(total, own):
-    return jax.tree.map(jnp.add, total, own)
+def add(total, grads):
+    return jax.tree.map(jnp.add, total, grads)
 
 
 @jax.jit
@@ -74,8 +74,8 @@ def one(until, wanted, waits, stale, seed):
     while heap[0][0] <= until:
         now, worker, read_version, read = heapq.heappop(heap)
         if version - read_version < stale:
-            own = gradient(read, worker, jobs[worker], key)
-            total, count = own if total is None else add(total, own), count + 1
+            grads = gradient(read, worker, jobs[worker], key)
+            total, count = grads if total is None else add(total, grads), count + 1
         jobs[worker] += 1
         idle.append(worker)
         if count == wanted:

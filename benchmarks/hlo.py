@@ -87,19 +87,19 @@ def parse(text: str) -> Module:
     """Reads the text of an optimised program."""
     computations: dict[str, dict[str, Instruction]] = {}
     roots: dict[str, str] = {}
-    entry, own, current = "", {}, ""
+    entry, body, current = "", {}, ""
     for line in text.split("\n"):
         if not line.startswith(" "):
             head = re.match(r"(ENTRY )?%?([\w.\-]+) \(.*-> .*\{$", line)
             if head:
-                current, own = head[2], {}
-                computations[current] = own
+                current, body = head[2], {}
+                computations[current] = body
                 entry = current if head[1] else entry
             continue
         found = re.match(r"\s+(ROOT )?%?([\w.\-]+) = ", line)
         if found and current:
             one = _instruction(found[2], line[found.end() :])
-            own[one.name] = one
+            body[one.name] = one
             if found[1]:
                 roots[current] = one.name
     return Module(computations, roots, entry)
@@ -189,8 +189,8 @@ def moved(module: Module, name: str, trips: Callable[[Instruction], float]) -> M
         The bytes. Of the branches of a choice the cheapest counts: what is rare, a record, is not
         part of a turn.
     """
-    own, total = module.computations[name], Moved(0.0, 0.0)
-    for one in own.values():
+    body, total = module.computations[name], Moved(0.0, 0.0)
+    for one in body.values():
         if one.opcode in _FREE | _ENDS:
             continue
         if one.opcode == "while":
@@ -203,7 +203,7 @@ def moved(module: Module, name: str, trips: Callable[[Instruction], float]) -> M
         elif one.opcode == "call":
             total = total.plus(moved(module, one.called[0], trips))
         else:
-            for array, size in _accesses(module, own, one):
+            for array, size in _accesses(module, body, one):
                 total = total.plus(Moved(size, size if array.space == 0 else 0.0))
     return total
 
@@ -256,15 +256,15 @@ def _named(one: Instruction, role: str) -> str:
 
 
 def _accesses(
-    module: Module, own: dict[str, Instruction], one: Instruction
+    module: Module, body: dict[str, Instruction], one: Instruction
 ) -> Iterator[tuple[Array, float]]:
     """What an instruction reads and writes."""
-    inputs = [own[name].arrays[0] for name in one.operands if own[name].arrays]
+    inputs = [body[name].arrays[0] for name in one.operands if body[name].arrays]
     outputs = list(one.arrays)
     if one.opcode in ("copy-start", "slice-start", "dynamic-slice-start"):
-        made = outputs[1]
-        yield inputs[0], made.size
-        yield made, made.size
+        result = outputs[1]
+        yield inputs[0], result.size
+        yield result, result.size
     elif one.opcode in _SLICES:
         yield inputs[0], outputs[0].size
         yield outputs[0], outputs[0].size
@@ -286,15 +286,15 @@ def _fused(module: Module, one: Instruction, inputs: list[Array]) -> Iterator[tu
     root = body[module.roots[name]]
     numbered = (each for each in body.values() if each.opcode == "parameter")
     parameters = sorted(numbered, key=lambda each: int(each.arguments))
-    kept = set()
+    changed = set()
     parts = [body[each] for each in root.operands] if root.opcode == "tuple" else [root]
-    for made, part in zip(one.arrays, parts, strict=False):
+    for result, part in zip(one.arrays, parts, strict=False):
         writer = _through(body, part)
         share, target = _written(body, writer)
-        kept.update(target)
-        yield made, share * made.size
+        changed.update(target)
+        yield result, share * result.size
     for array, parameter in zip(inputs, parameters, strict=False):
-        if parameter.name not in kept:
+        if parameter.name not in changed:
             yield array, min(array.size, _used(module, body, parameter))
 
 

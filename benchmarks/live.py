@@ -133,8 +133,8 @@ def server_table(scale: Scale) -> None:
         bare = bare_update(make, scale.repeats)
         for rule in scale.rules if is_small else scale.rules[:2]:
             taken = [server_seconds(make, rule, arrivals) for _ in range(scale.repeats + 1)][1:]
-            own = np.array(taken)
-            print(f"| {name} | {rule} | {spread(1e3 * own)} | {ratio(own, bare)} |", flush=True)
+            times = np.array(taken)
+            print(f"| {name} | {rule} | {spread(1e3 * times)} | {ratio(times, bare)} |", flush=True)
 
 
 def transport(make: Make, workers: live.Engine, updates: int) -> np.ndarray:

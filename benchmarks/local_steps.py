@@ -67,11 +67,11 @@ def plain(problem: Problem, n_jobs: int, width: int) -> Callable[[], Any]:
         params = problem.params
 
         def local(state: Any, worker: jax.Array, job: jax.Array) -> Any:
-            own = jax.random.fold_in(jax.random.fold_in(key, worker), job)
+            job_key = jax.random.fold_in(jax.random.fold_in(key, worker), job)
 
             def step(carry: Any, h: jax.Array) -> Any:
                 model, state = carry
-                number, drawn = job * STEPS + h, jax.random.fold_in(own, h)
+                number, drawn = job * STEPS + h, jax.random.fold_in(job_key, h)
                 loss, grads = problem.gradient(model, worker, number, drawn)
                 updates, state = LOCAL.update(grads, state, model)
                 return (optax.apply_updates(model, updates), state), loss
@@ -79,11 +79,11 @@ def plain(problem: Problem, n_jobs: int, width: int) -> Callable[[], Any]:
             (model, state), losses = jax.lax.scan(step, (params, state), jnp.arange(STEPS))
             return model, state, losses.mean()
 
-        def group(carry: Any, own: Any) -> Any:
+        def group(carry: Any, pair: Any) -> Any:
             states, total = carry
-            kept = jax.tree.map(lambda leaf: leaf[own[0]], states)
-            models, kept, losses = jax.vmap(local)(kept, *own)
-            states = jax.tree.map(lambda leaf, new: leaf.at[own[0]].set(new), states, kept)
+            picked = jax.tree.map(lambda leaf: leaf[pair[0]], states)
+            models, picked, losses = jax.vmap(local)(picked, *pair)
+            states = jax.tree.map(lambda leaf, new: leaf.at[pair[0]].set(new), states, picked)
             total = jax.tree.map(lambda sum, model: sum + model.sum(0), total, models)
             return (states, total), losses
 
@@ -106,18 +106,18 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for hidden in HIDDEN:
         inner = problem_of(hidden)
-        own = problems.local_steps(inner, n_steps=STEPS, optimizer=LOCAL, keep_state=True)
+        problem = problems.local_steps(inner, n_steps=STEPS, optimizer=LOCAL, keep_state=True)
         for speeds in ("even", "uneven"):
-            made = plan_of(given.updates, speeds)
-            jobs = len(made.gradients.arrival)
+            plan = plan_of(given.updates, speeds)
+            jobs = len(plan.gradients.arrival)
 
-            def ours(own: Problem = own, made: ReplayPlan = made) -> Any:
-                return simulation.replay(own, made, OUTER).params
+            def ours(problem: Problem = problem, plan: ReplayPlan = plan) -> Any:
+                return simulation.replay(problem, plan, OUTER).params
 
-            took = seconds({"ours": ours, "plain": plain(inner, jobs, made.width)}, given.repeats)
+            took = seconds({"ours": ours, "plain": plain(inner, jobs, plan.width)}, given.repeats)
             size = "-".join(map(str, (FEATURES, *hidden, CLASSES)))
             print(
-                f"| {size} | {speeds} | {made.width} | {made.fill:.2f}"
+                f"| {size} | {speeds} | {plan.width} | {plan.fill:.2f}"
                 f" | {np.median(took['ours']):.3f} | {np.median(took['plain']):.3f}"
                 f" | {ratio(took['ours'], took['plain'])} |",
                 flush=True,

@@ -33,8 +33,8 @@ def network(layers: Sequence[Callable[[jax.Array], jax.Array]], values: jax.Arra
 
 
 def cross_entropy(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    own = labels[:, None] == jnp.arange(CLASSES)
-    return jax.nn.logsumexp(scores, -1) - jnp.sum(jnp.where(own, scores, 0.0), -1)
+    one_hot = labels[:, None] == jnp.arange(CLASSES)
+    return jax.nn.logsumexp(scores, -1) - jnp.sum(jnp.where(one_hot, scores, 0.0), -1)
 
 
 def losses(params: Any, rows: Rows) -> jax.Array:

@@ -104,8 +104,8 @@ def torch_epoch(
         size = sum(p.numel() for p in parameters.values())
         sorter = sorter_class(n, size, device=torch.device("cpu"))
         for first in range(0, n, batch):
-            own = slice(first, first + batch)
-            found = gradients(parameters, rows[own], targets[own])
+            span = slice(first, first + batch)
+            found = gradients(parameters, rows[span], targets[span])
             flat = torch.cat([leaf.reshape(batch, -1) for leaf in found.values()], dim=1)
             sorter.step(flat, torch.arange(first, first + batch))
             with torch.no_grad():
@@ -130,11 +130,11 @@ def row(n_params: int, batch: int, repeats: int, n_batches: int, sorter_class: A
     contestants["(P)"] = torch_epoch(params, features, labels, batch, sorter_class)
     wanted, order = contestants["(P)"]()
     for name in OURS:
-        found, own, _ = contestants[name]()
+        found, next_order, _ = contestants[name]()
         for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
         if name in ("(F)", "(E)"):
-            same = float(np.mean(np.asarray(own) == order))
+            same = float(np.mean(np.asarray(next_order) == order))
             assert same > 0.9, (
                 f"{name} agrees with the reference in a share of {same} of the places"
             )

@@ -85,7 +85,7 @@ def numpy_loop(task: Task, trace: traces.EventTrace) -> Callable[[], Leaves]:
     last_reader = {read: e for e, (_, read, _) in enumerate(events)}
 
     def run() -> Leaves:
-        x, versions, made = start, {0: start}, 0
+        x, versions, count = start, {0: start}, 0
         total = [np.zeros_like(leaf) for leaf in x]
         for e, (worker, read, steps) in enumerate(events):
             y = versions[read]
@@ -94,9 +94,9 @@ def numpy_loop(task: Task, trace: traces.EventTrace) -> Callable[[], Leaves]:
                 y = [leaf - step * grad for leaf, grad in zip(y, grads, strict=True)]
             total = [t + (a - b) for t, a, b in zip(total, versions[read], y, strict=True)]
             if steps:
-                x, made = [leaf - share * t for leaf, t in zip(x, total, strict=True)], made + 1
+                x, count = [leaf - share * t for leaf, t in zip(x, total, strict=True)], count + 1
                 total = [np.zeros_like(leaf) for leaf in x]
-                versions[made] = x
+                versions[count] = x
             if last_reader[read] == e:
                 del versions[read]
         return x
@@ -197,7 +197,7 @@ def flsim_clients(task: Task, work: Counter[str], starts: list[int] | None = Non
     model = torch_model(task, work)
     features, labels = torch.tensor(task.features), torch.tensor(task.labels)
     batches = [list(zip(*both, strict=True)) for both in zip(features, labels, strict=True)]
-    rows = [Rows(own, model) for own in batches]
+    rows = [Rows(client, model) for client in batches]
     return Clients(batches, [], [], model)
 
 
@@ -269,7 +269,7 @@ def torch_steps(task: Task, trainings: int) -> Callable[[], None]:
     """Rival (T)."""
     torch = import_module("torch")
     model = torch_model(task, Counter())
-    batches = [own.training_batches for own in flsim_clients(task, Counter()).train_users()]
+    batches = [user.training_batches for user in flsim_clients(task, Counter()).train_users()]
 
     def run() -> None:
         optimizer = torch.optim.SGD(model.module.parameters(), lr=STEP)
@@ -290,8 +290,8 @@ def our_ways(task: Task, trainings: int) -> dict[str, Callable[[], list[jax.Arra
     sweep = partial(simulation.sweep, keys=keys, record_every=updates)
     prepared = plan(make_trace(trainings))
 
-    def replayed(made: simulation.ReplayPlan) -> list[jax.Array]:
-        return jax.tree.leaves(simulation.replay(problem, made, optimizer).params)
+    def replayed(planned: simulation.ReplayPlan) -> list[jax.Array]:
+        return jax.tree.leaves(simulation.replay(problem, planned, optimizer).params)
 
     def swept() -> list[jax.Array]:
         run = sweep(problem, make_trace(trainings), optax.sgd, SERVER_STEPS)

@@ -74,14 +74,14 @@ def problem_of(size: Size) -> problems.Problem:
     Without an objective, so that no model is judged.
     """
     model = problems.MLP(hidden=(size.hidden,), classes=size.classes, activation=nn.tanh)
-    made = problems.classification(
+    problem = problems.classification(
         model,
         *data_of(size),
         n_workers=N,
         batch=problems.cyclic(size.batch),
         key=jax.random.key(0),
     )
-    return dataclasses.replace(made, objective_of=None)
+    return dataclasses.replace(problem, objective_of=None)
 
 
 def takes_waves(problem: problems.Problem) -> bool:
@@ -163,8 +163,8 @@ def loss_of(size: Size, params: Any, rows: jax.Array, labels: jax.Array) -> jax.
     """The mean cross-entropy of a batch under the network, written plainly."""
     hidden = jnp.tanh(rows @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"])
     scores = hidden @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"]
-    own = jnp.where(labels[:, None] == jnp.arange(size.classes), scores, 0)
-    return jnp.mean(jax.nn.logsumexp(scores, -1) - jnp.sum(own, -1))
+    picked = jnp.where(labels[:, None] == jnp.arange(size.classes), scores, 0)
+    return jnp.mean(jax.nn.logsumexp(scores, -1) - jnp.sum(picked, -1))
 
 
 def batches_of(size: Size) -> tuple[jax.Array, jax.Array]:
@@ -238,7 +238,7 @@ def contest(name: str, speeds: str, repeats: int) -> str:
     problem, optimizer = problem_of(size), optax.sgd(STEP)
     trace = traces.asynchronous(clocks.constant(SPEEDS[speeds]), n_updates=size.updates)
     rounds = traces.synchronous(clocks.constant(np.ones(N)), k=N, n_updates=size.updates // N)
-    plans = [simulation.plan(made, record_every=size.updates) for made in (trace, rounds)]
+    plans = [simulation.plan(schedule, record_every=size.updates) for schedule in (trace, rounds)]
     waves = takes_waves(problem)
 
     def ours(waves: bool) -> Any:
@@ -254,9 +254,9 @@ def contest(name: str, speeds: str, repeats: int) -> str:
     }
     check(contestants, simulation.replay(problem, plans[1], optimizer).params)
     taken = seconds(contestants, repeats)
-    own = taken["ours"]
-    rate = np.median(own) / size.updates * 1e6
-    cells = [ratio(taken[rival], own) for rival in "abce"] + [ratio(own, taken["d"])]
+    times = taken["ours"]
+    rate = np.median(times) / size.updates * 1e6
+    cells = [ratio(taken[rival], times) for rival in "abce"] + [ratio(times, taken["d"])]
     width = plans[0].width if waves else 1
     return f"| {name} | {speeds} | {width} | {' | '.join(cells)} | {rate:.1f} |"
 

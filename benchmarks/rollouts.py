@@ -105,9 +105,11 @@ def main() -> None:
             },
             given.repeats,
         )
-        for run, own in took.items():
-            each = 1e6 * np.median(own) / given.steps
-            print(f"| {name} | {run} | {each:.0f} | {ratio(own, took['plain scan'])} |", flush=True)
+        for run, times in took.items():
+            each = 1e6 * np.median(times) / given.steps
+            print(
+                f"| {name} | {run} | {each:.0f} | {ratio(times, took['plain scan'])} |", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -103,8 +103,8 @@ def plain_loop(
     for j, (k, load) in enumerate(stages):
         used = np.argsort(apart[:, j] + load * one[:, j], kind="stable")[:k]
         picked = rows[j, used, :load] + used[:, None] * SHARD
-        own = features[picked.ravel()]
-        x = x - STEP * ((own @ x - targets[picked.ravel()]) @ own) / (k * load)
+        inputs = features[picked.ravel()]
+        x = x - STEP * ((inputs @ x - targets[picked.ravel()]) @ inputs) / (k * load)
     return x
 
 
@@ -149,28 +149,28 @@ def run_rows(n_updates: int, repeats: int) -> None:
     rule = problems.without_replacement(SHARD)
 
     def permutation(update: Any, worker: Any) -> Any:
-        own = jax.random.fold_in(jax.random.fold_in(key, worker), update)
-        return rule(jnp.int32(SHARD), SHARD, 0, own)[0]
+        draw_key = jax.random.fold_in(jax.random.fold_in(key, worker), update)
+        return rule(jnp.int32(SHARD), SHARD, 0, draw_key)[0]
 
     over_workers = jax.vmap(permutation, in_axes=(None, 0))
-    made = jax.vmap(over_workers, in_axes=(0, None))(jnp.arange(n_updates), jnp.arange(N))
-    rows = np.asarray(made)
+    orders = jax.vmap(over_workers, in_axes=(0, None))(jnp.arange(n_updates), jnp.arange(N))
+    rows = np.asarray(orders)
     stages = np.repeat([[10, 20], [30, 30]], half, axis=0)
     handed = (np.asarray(drawn.download), np.asarray(drawn.compute))
 
     def one_by_one() -> Any:
-        own, fixed = problem, stragglers.fixed(10, 30)
+        latest, fixed = problem, stragglers.fixed(10, 30)
         for j in range(n_updates):
-            moved = single(own, times, fixed, optimizer, key=jax.random.fold_in(key, j)).params
-            own = problems.Problem(moved, own.data, own.gradient_of, own.objective_of)
-        return own.params
+            moved = single(latest, times, fixed, optimizer, key=jax.random.fold_in(key, j)).params
+            latest = problems.Problem(moved, latest.data, latest.gradient_of, latest.objective_of)
+        return latest.params
 
     contestants: dict[str, Callable[[], Any]] = {
         "scan": lambda: one(key),
         "NumPy": lambda: plain_loop(features, targets, handed, rows, stages),
         "loop": one_by_one,
         "vmap": lambda: many(keys),
-        "seeds": lambda: [one(own) for own in keys],
+        "seeds": lambda: [one(seed) for seed in keys],
     }
     difference = np.abs(contestants["scan"]() - contestants["NumPy"]()).max()
     print_ratios(seconds(contestants, repeats), n_updates)

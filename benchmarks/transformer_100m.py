@@ -166,17 +166,17 @@ def replay(depth: int) -> Program:
     """The replay, in waves of a gradient a chip."""
     problem, plan = problem_of(depth), planned()
     here = Mesh(np.array(jax.devices()[:CHIPS]).reshape(4, 4), AXES)
-    kept: list[Any] = []
+    parts: list[Any] = []
 
     def called(problem: problems.Problem) -> Any:
         execution = simulation.Execution(here, over_all)
         call = partial(simulation.replay, problem, plan, OPTIMIZER, execution=execution)
         program, static, arrays = compiled.captured(call)
-        kept.extend((program, *static))
+        parts.extend((program, *static))
         return elsewhere(arrays[0], described()), *arrays[1:]
 
     arrays = jax.eval_shape(called, problem)
-    program, kind, extras = kept
+    program, kind, extras = parts
     shards = replace(kind.shards, mesh=described())
     traced = program.trace(
         replace(kind, shards=shards), extras, *forms(shards, arrays, problem.params)

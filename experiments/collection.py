@@ -86,9 +86,9 @@ class Collection:
         for name in settings.parts:
             (settings.output / name).mkdir(parents=True, exist_ok=True)  # fails now, not later
         begin = self._here if settings.engine == "here" else self._spread
-        marks = {n: fingerprint(f"{self.name}.{n}", own) for n, own in options.items()}
+        marks = {n: fingerprint(f"{self.name}.{n}", how) for n, how in options.items()}
         done = {} if settings.again else self._done(settings, marks)
-        began, left = time.perf_counter(), {n: own for n, own in options.items() if n not in done}
+        began, left = time.perf_counter(), {n: how for n, how in options.items() if n not in done}
         for name in done:
             print(f"{name}: was done before", flush=True)
         for name, part in begin(settings, left):
@@ -106,14 +106,14 @@ class Collection:
                 flush=True,
             )
             done[name] = part
-        made = [done[name] for name in settings.parts if name in done]
+        finished = [done[name] for name in settings.parts if name in done]
         path = settings.output / "report.html"
-        answers = [f"- {part.title} {part.verdict}" for part in made if part.verdict]
+        answers = [f"- {part.title} {part.verdict}" for part in finished if part.verdict]
         summary = "\n\n".join([self.summary, *filter(None, ["\n".join(answers)])])
-        sections = [*map(parts.section, made), parts.provenance(made)]
+        sections = [*map(parts.section, finished), parts.provenance(finished)]
         report.write(path, report.render(self.title, summary, sections))
         print(f"report  {path}")
-        return made
+        return finished
 
     def _done(self, settings: Settings, marks: dict[str, str]) -> dict[str, Part]:
         """Parts that an earlier run has finished."""
@@ -124,11 +124,11 @@ class Collection:
         self, settings: Settings, options: dict[str, dict[str, Any]]
     ) -> Iterator[tuple[str, Part | str]]:
         """Runs parts one after another; why one is left out, in words."""
-        for name, own in options.items():
+        for name, how in options.items():
             module = self.parts[name]
             print(name, flush=True)
             try:
-                yield name, parts.run(module, module.Settings(output=settings.output / name, **own))
+                yield name, parts.run(module, module.Settings(output=settings.output / name, **how))
             except FileNotFoundError as missing:
                 yield name, str(missing)
 
@@ -201,8 +201,8 @@ def _run_elsewhere(
 ) -> tuple[Part | str, dict[str, bytes]]:
     """Runs a part in a folder that goes; the part, its paths within, and its files."""
     module = importlib.import_module(modules[name])
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
         try:
             part = parts.run(module, module.Settings(output=folder, **options[name]))
         except FileNotFoundError as missing:

@@ -130,7 +130,11 @@ def drawn_anew() -> dict[str, Any]:
                     said[claim.text].append(verdict)
         claimed = "".join(row for row in rows if f'verdict("{name}"' in row)
         questions = {
-            text: (*both, len({str(one).partition(" (")[0] for one in both}) == 1, quoted in claimed)
+            text: (
+                *both,
+                len({str(one).partition(" (")[0] for one in both}) == 1,
+                quoted in claimed,
+            )
             for text, both in said.items()
             if len(both) == 2
             for quoted in [f'"{text}"']
@@ -326,7 +330,7 @@ def rendered(template: Path, page: Path, *, marked: bool = False) -> str:
 
 def filled(page: Path) -> set[int]:
     """Where in a page stands what its template does not say itself; nowhere without a template."""
-    source = next((path for path, made in templates().items() if made == page), None)
+    source = next((path for path, target in templates().items() if target == page), None)
     at, inside, found = 0, False, set[int]()
     for sign in rendered(source, page, marked=True) if source else "":
         if sign in (pages.BEGIN, pages.END):

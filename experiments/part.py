@@ -168,8 +168,8 @@ def claims(part: Any, result: Result) -> Sequence[Claim]:
 
 def facts(part: Any, result: Result) -> dict[str, Any]:
     """Facts of the rows, and those that the part makes of them."""
-    made = {name: make(result) for name, make in getattr(part, "FACTS", {}).items()}
-    return {**result.facts, **made}
+    extra = {name: make(result) for name, make in getattr(part, "FACTS", {}).items()}
+    return {**result.facts, **extra}
 
 
 def table(

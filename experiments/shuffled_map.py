@@ -129,9 +129,9 @@ def cell_rows(settings: Settings, data: str, unevenness: float, method: str) -> 
             ]
             for pair, several in asked.items()
         }
-        run([one for several in runs.values() for own in several for one in own])
+        run([one for several in runs.values() for group in several for one in group])
         return {
-            pair: [np.mean([np.log(known[one][pair[1][1]]) for one in own]) for own in several]
+            pair: [np.mean([np.log(known[one][pair[1][1]]) for one in group]) for group in several]
             for pair, several in runs.items()
         }
 
@@ -357,7 +357,7 @@ def cells_won(result: Result) -> dict[str, int]:
     rows["ahead"] = np.where(rows["significant"], ahead, "neither")
     words = [set(cell["ahead"]) for _, cell in rows.groupby(result.cell)]
     count = {name: words.count({name}) for name in ("shuffled", "pure", "neither")}
-    opposite = sum({"shuffled", "pure"} <= own for own in words)
+    opposite = sum({"shuffled", "pure"} <= winners for winners in words)
     split = len(words) - sum(count.values())
     return {**count, "all": len(words), "one set only": split, "opposite": opposite}
 

@@ -81,11 +81,11 @@ base = rollouts.summarize(found["synchronous"])
 
 print("                              speed  age: mean  99 %  longest  thrown away  long used")
 for name, trace in found.items():
-    own = rollouts.summarize(trace)
-    ages = own.age_trained
+    figures = rollouts.summarize(trace)
+    ages = figures.age_trained
     print(
-        f"{name:<28}{own.steps_per_time / base.steps_per_time:7.1f}{ages.mean:11.1f}"
-        f"{ages.late:6.0f}{ages.longest:9d}{own.time_wasted:12.0%}{own.long_share:12.2f}"
+        f"{name:<28}{figures.steps_per_time / base.steps_per_time:7.1f}{ages.mean:11.1f}"
+        f"{ages.late:6.0f}{ages.longest:9d}{figures.time_wasted:12.0%}{figures.long_share:12.2f}"
     )
 
 # %% [markdown]
@@ -128,10 +128,10 @@ print("ages   ", slow_first.age.tolist())
 
 # %%
 for eta in (1, 2, 4, 8):
-    own = rollouts.summarize(made(admission.budget(eta)))
+    figures = rollouts.summarize(made(admission.budget(eta)))
     print(
-        f"eta {eta}: {own.concurrency:4.0f} at work, {own.concurrency_needed:4.0f} needed,"
-        f" trainer idle {own.trainer_idle:4.0%}"
+        f"eta {eta}: {figures.concurrency:4.0f} at work, {figures.concurrency_needed:4.0f} needed,"
+        f" trainer idle {figures.trainer_idle:4.0%}"
     )
 
 # %% [markdown]

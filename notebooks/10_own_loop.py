@@ -80,10 +80,10 @@ def late(delay, n_updates=400):
     """Distance from the best model after every update, all gradients `delay` updates old."""
 
     def update(carry, step):
-        params, kept = carry
-        stale = ring.read(kept, delay)  # the first ones read version 0
+        params, versions = carry
+        stale = ring.read(versions, delay)  # the first ones read version 0
         params = params - 0.1 * gradient(stale, step % n_workers, 0, None)[1]
-        return (params, ring.push(kept, params)), distance(params)
+        return (params, ring.push(versions, params)), distance(params)
 
     return jax.lax.scan(update, (start, ring.init(start)), jnp.arange(n_updates))[1]
 
@@ -127,12 +127,12 @@ def arrival(carry, event):
     return (params, handed), distance(params)
 
 
-(own, _), plain = jax.lax.scan(arrival, (start, slots.init(start)), events)
+(last, _), plain = jax.lax.scan(arrival, (start, slots.init(start)), events)
 
 problem = problems.from_gradient(start, gradient)
 run = simulation.replay(problem, trace, optax.sgd(0.02))
 print(f"longest delay {trace.delay.max()}, slots {n_workers}")
-print(f"own loop and replay apart by {float(jnp.abs(own - run.params).max()):.1g}")
+print(f"own loop and replay apart by {float(jnp.abs(last - run.params).max()):.1g}")
 
 # %% [markdown]
 # The loop in your hands is the algorithm of the library. (`replay` is faster with larger models: it finds

@@ -52,17 +52,17 @@ def converted(script: Path, pages: Path = PAGES) -> str:
 
 def results(text: str, end: int, pages: Path) -> tuple[list[Any], int]:
     """What a page shows right after a cell, as outputs of a notebook, and where that ends."""
-    made = []
+    outputs = []
     while match := _RESULT.match(text, end):
         end = match.end()
         if match["drawn"] is None:
             said = f"{match['printed']}\n"
-            made.append({"output_type": "stream", "name": "stdout", "text": said})
+            outputs.append({"output_type": "stream", "name": "stdout", "text": said})
             continue
         picture = base64.b64encode((pages / match["drawn"]).read_bytes()).decode()
         shown: dict[str, Any] = {"image/png": picture}
-        made.append({"output_type": "display_data", "data": shown, "metadata": {}})
-    return [from_dict(one) for one in made], end
+        outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})
+    return [from_dict(one) for one in outputs], end
 
 
 def main() -> None:

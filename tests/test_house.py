@@ -128,10 +128,10 @@ def test_a_file_keeps_to_its_room(path):
     if room not in INNER or inner == ["__init__"]:
         return  # these stand above the inner rooms
     floors = INNER[room]
-    own = inner[0] if inner[0] in floors else "."
+    floor = inner[0] if inner[0] in floors else "."
     names = {name[2] for name in modules if name[1] == room and len(name) > 2}
     others = {name if name in floors else "." for name in names}
-    assert others - {own} <= floors[own], "an arrow inside the room points the wrong way"
+    assert others - {floor} <= floors[floor], "an arrow inside the room points the wrong way"
 
 
 @pytest.mark.parametrize("path", sorted(set(HOUSE) - set(FILES)), ids=named)

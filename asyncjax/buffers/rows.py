@@ -41,7 +41,7 @@ def empty_rows(tree: Any, n_rows: int) -> Any:
 
 def one_row(rows: Any) -> Any:
     """The shapes and dtypes of one row of every leaf."""
-    return jax.tree.map(lambda kept: jax.ShapeDtypeStruct(kept.shape[1:], kept.dtype), rows)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
 
 
 def put_rows(rows: Any, index: ArrayLike, tree: Any) -> Any:
@@ -53,16 +53,16 @@ def put_rows(rows: Any, index: ArrayLike, tree: Any) -> Any:
     """
     index = jnp.asarray(index)
 
-    def put(kept: jax.Array, leaf: ArrayLike) -> jax.Array:
-        place = jnp.where(index < 0, kept.shape[0], index)
-        return kept.at[place].set(jnp.asarray(leaf).astype(kept.dtype), mode="drop")
+    def put(table: jax.Array, leaf: ArrayLike) -> jax.Array:
+        place = jnp.where(index < 0, table.shape[0], index)
+        return table.at[place].set(jnp.asarray(leaf).astype(table.dtype), mode="drop")
 
     return jax.tree.map(put, rows, tree)
 
 
 def take_rows(rows: Any, index: ArrayLike) -> Any:
     """Returns one row of every leaf, or m of them for int[m]; `index` must be in range."""
-    return jax.tree.map(lambda kept: kept[index], rows)
+    return jax.tree.map(lambda leaf: leaf[index], rows)
 
 
 class VersionRingState(NamedTuple):

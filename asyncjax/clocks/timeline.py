@@ -386,5 +386,5 @@ def _length_keys(power: Power, key: Array | None, number: int) -> list[Array | N
     """One stream key for every clock of lengths of power `number`."""
     if key is None:
         return [None] * len(power.lengths)
-    own = jax.random.fold_in(jax.random.fold_in(key, POWER_STREAM), number)
-    return [jax.random.fold_in(own, index) for index in range(len(power.lengths))]
+    stream = jax.random.fold_in(jax.random.fold_in(key, POWER_STREAM), number)
+    return [jax.random.fold_in(stream, index) for index in range(len(power.lengths))]

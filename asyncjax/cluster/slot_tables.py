@@ -278,10 +278,10 @@ def _with_lanes(lanes: int) -> Callable[[Problems], Ends]:
             return whole.reshape(-1, *whole.shape[2:])
 
         n_slots = problems.rent.shape[-2]
-        own = jax.tree.map(joined, problems, batched[0])
+        flat = jax.tree.map(joined, problems, batched[0])
         shift = jnp.repeat(jnp.arange(size, dtype=jnp.int32) * n_slots, problems.slot.shape[-1])
         wide = _with_lanes(min(lanes * size, max(lanes, _MOST_LANES)))
-        found = wide(own._replace(slot=own.slot + shift))
+        found = wide(flat._replace(slot=flat.slot + shift))
         back = jax.tree.map(lambda leaf: leaf.reshape(size, -1), found)
         return back, jax.tree.map(lambda _: True, back)
 

@@ -120,18 +120,18 @@ def set_up(
     return here[0], server[1]
 
 
-def compute(run: str, model: Leaves, worker: int, job: int, kept: Kept | None = None) -> Answer:
-    """The gradient of a job; `kept` says what the worker starts it with, where it keeps a state."""
+def compute(run: str, model: Leaves, worker: int, job: int, start: Kept | None = None) -> Answer:
+    """The gradient of a job; `start` is what the worker starts it with, where it keeps a state."""
     site, began, state, carried = _SITES[run, worker], time.perf_counter(), None, None
     with _in_words(), jax.enable_x64(site.double):
-        if kept is not None and kept.state is not None:  # it is sent
-            state = unpacked(site.problem, kept.state)
-        elif kept is not None:
-            state = site.states[kept.after]
+        if start is not None and start.state is not None:  # it is sent
+            state = unpacked(site.problem, start.state)
+        elif start is not None:
+            state = site.states[start.after]
         loss, gradient, after = evaluate(site.problem, model, worker, job, site.key, state)
-        if kept is not None:
+        if start is not None:
             site.states.clear()
-            site.states.update({kept.after: state, job: after})
+            site.states.update({start.after: state, job: after})
             carried = packed(after) if site.carries else None
     return Answer(loss, gradient, time.perf_counter() - began, carried)
 

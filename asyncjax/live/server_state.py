@@ -101,9 +101,9 @@ class ServerState:
         Either all answers carry a state, or none does.
         """
         states = {
-            worker: jobs.unpacked(self.problem, kept.state)
-            for worker, kept in self.kept.items()
-            if kept.state is not None
+            worker: jobs.unpacked(self.problem, start.state)
+            for worker, start in self.kept.items()
+            if start.state is not None
         }
         return jobs.stacked(self.problem, states, n_workers) if states else None
 
@@ -189,8 +189,8 @@ class ServerState:
             (arrival, at.read_version, at.has_served, at.worker, at.job, _bits(at.time))
             for arrival, at in self.held.items()
         ]
-        kept = [(worker, state.after) for worker, state in self.kept.items()]
-        rows = np.reshape(held, (len(held), 6 if held else 0)), np.reshape(kept, (len(kept), 2))
+        moved = [(worker, state.after) for worker, state in self.kept.items()]
+        rows = np.reshape(held, (len(held), 6 if held else 0)), np.reshape(moved, (len(moved), 2))
         index = ([*self.versions], [*self.recorded], *rows)
         state = (
             self.opt_state,
@@ -198,7 +198,7 @@ class ServerState:
             [*self.versions.values()],
             [*self.recorded.values()],
             [held.gradient for held in self.held.values()],
-            [kept.state for kept in self.kept.values()],
+            [start.state for start in self.kept.values()],
             self.arrival_state,
             self.params,
         )
@@ -212,7 +212,7 @@ class ServerState:
         versions, recorded, held, moved = (index[name].tolist() for name in INDEX)
         loss, gradient = self.forms
         like = [np.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(gradient)]
-        kept = jax.tree.leaves(jax.eval_shape(self.problem.worker_state))
+        shapes = jax.tree.leaves(jax.eval_shape(self.problem.worker_state))
         self.opt_state, losses, models, records, gradients, states, *rest = unpack(
             (
                 self.opt_state,
@@ -220,7 +220,7 @@ class ServerState:
                 [self.params] * len(versions),
                 [self.params] * len(recorded),
                 [like] * len(held),
-                [[np.zeros(*form_of(leaf)) for leaf in kept]] * len(moved),
+                [[np.zeros(*form_of(leaf)) for leaf in shapes]] * len(moved),
                 self.arrival_state,
                 self.params,
             )
@@ -364,10 +364,10 @@ def _mark(model: ServerState, settings: str) -> Mark:
     """What tells a run from others: its programs, its arrays and its settings."""
     problem, update, key = model.problem, model.update, model.key
     state, params = (model.params, model.opt_state), model.params
-    (loss, gradient), kept = model.forms, jax.eval_shape(problem.worker_state)
+    (loss, gradient), worker_state = model.forms, jax.eval_shape(problem.worker_state)
     extras = extras_of(0, 0, 0, 0.0)
     programs = [
-        jobs.gradient_of.lower(problem, params, np.int32(0), np.int32(0), key, kept),
+        jobs.gradient_of.lower(problem, params, np.int32(0), np.int32(0), key, worker_state),
         add.lower(gradient, gradient, np.float64(1)),
         step.lower(update.optimizer, key, state, gradient, params, extras),
         jax.jit(judge).lower(problem, params, loss),

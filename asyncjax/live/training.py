@@ -419,9 +419,9 @@ class Live:
         """Sends jobs that have started."""
         server, model = self.server, self.model
         for worker in started:
-            version, number, kept = server.read[worker], server.job[worker], model.kept_by(worker)
+            version, number, start = server.read[worker], server.job[worker], model.kept_by(worker)
             serial, leaves = server.serial[worker], model.sent(version)
-            self.crew.send(Job(worker, serial, number, kept, version, leaves))
+            self.crew.send(Job(worker, serial, number, start, version, leaves))
         model.keep(server.awaited_versions())
 
     def _record(self, time: float) -> None:

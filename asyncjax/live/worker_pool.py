@@ -188,13 +188,13 @@ class EngineCrew:
 
     def send(self, job: Job) -> None:
         """Starts a job; what a worker keeps is sent where it was set up since its last one."""
-        put, kept, worker = self.engine.put, job.kept, job.worker
+        put, start, worker = self.engine.put, job.kept, job.worker
         if self.shared[0] != job.version:
             self.shared = job.version, job.model if put is None else put(job.model)
-        if kept is not None and worker not in self.fresh:
-            kept = kept._replace(state=None)
+        if start is not None and worker not in self.fresh:
+            start = start._replace(state=None)
         self.fresh.discard(worker)
-        call = (self.run, self.shared[1], worker, job.number, kept)
+        call = (self.run, self.shared[1], worker, job.number, start)
         self._call(worker, job.serial, jobs.compute, *call)
 
     def next(self, until: float) -> Event | None:

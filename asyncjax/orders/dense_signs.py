@@ -448,11 +448,11 @@ def _strip(uses: Uses, rows: Sequence[Rows], start: int, stop: int) -> jax.Array
     """Inner products of the differences of pairs start..stop with those of pairs 0..stop."""
     gram = jnp.zeros(())
     for use, (inputs, deltas) in zip(uses, rows, strict=True):
-        own, all_before = slice(2 * start, 2 * stop), slice(0, 2 * stop)
-        likeness = jnp.matmul(inputs[own], inputs[all_before].T, precision=_HIGHEST)
+        strip, all_before = slice(2 * start, 2 * stop), slice(0, 2 * stop)
+        likeness = jnp.matmul(inputs[strip], inputs[all_before].T, precision=_HIGHEST)
         if use.bias is not None:
             likeness = likeness + 1
-        gram = gram + likeness * jnp.matmul(deltas[own], deltas[all_before].T, precision=_HIGHEST)
+        gram = gram + likeness * jnp.matmul(deltas[strip], deltas[all_before].T, precision=_HIGHEST)
     apart = gram[0::2] - gram[1::2]
     return apart[:, 0::2] - apart[:, 1::2]
 

@@ -239,9 +239,9 @@ def random_orders(key: jax.Array, counts: tuple[int, ...]) -> jax.Array:
 
     def draw(worker: jax.Array, count: jax.Array) -> jax.Array:
         order = random_order(jax.random.fold_in(key, worker), n)
-        own = order < count
-        own_first = jnp.argsort(~own, stable=True)
-        return jnp.where(own, order, -1)[own_first]
+        valid = order < count
+        own_first = jnp.argsort(~valid, stable=True)
+        return jnp.where(valid, order, -1)[own_first]
 
     return jax.vmap(draw)(workers, jnp.asarray(counts, jnp.int32))
 

@@ -538,8 +538,8 @@ def _observe(
     if not own_balance:
         return observe_pairs(rule, state, visited, gradients)
 
-    def one(state: PairState, own: jax.Array, gradients: jax.Array) -> PairState:
-        return lowered(observe_pairs(rule, lifted(state), own[None], gradients[None]))
+    def one(state: PairState, visit: jax.Array, gradients: jax.Array) -> PairState:
+        return lowered(observe_pairs(rule, lifted(state), visit[None], gradients[None]))
 
     return jax.vmap(one)(state, visited, gradients)
 
@@ -571,12 +571,12 @@ def arrival_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool)
         signs = state.signs.at[worker, place].set(-sign, mode="drop")
         signs = signs.at[worker, jnp.where(is_pair, visit - 1, place)].set(sign, mode="drop")
         waits = visit % 2 == 0
-        kept = jnp.where(seen, jnp.where(waits, gradient, 0), state.waiting_gradient[worker])
+        waiting = jnp.where(seen, jnp.where(waits, gradient, 0), state.waiting_gradient[worker])
         step = jnp.where(seen, jnp.where(waits, visit, -1), state.waiting_step[worker])
         return PairState(
             order=state.order,
             signs=signs,
-            waiting_gradient=state.waiting_gradient.at[worker].set(kept),
+            waiting_gradient=state.waiting_gradient.at[worker].set(waiting),
             waiting_step=state.waiting_step.at[worker].set(step),
             balance=with_balance(state, worker, balance),
         )

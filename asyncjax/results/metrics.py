@@ -177,8 +177,8 @@ def resample(
         raise ValueError(f"grid has shape {where.shape}; it must be one-dimensional")
     result = np.full((curves.shape[0], where.size), np.nan)
     for seed in range(curves.shape[0]):
-        kept = ~np.isnan(points[seed])
-        at, value = points[seed][kept], curves[seed][kept]
+        recorded = ~np.isnan(points[seed])
+        at, value = points[seed][recorded], curves[seed][recorded]
         if at.size:
             result[seed] = _read_off(at, value, where, stepwise)
     return result

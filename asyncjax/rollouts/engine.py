@@ -189,7 +189,7 @@ def summarize(trace: RolloutTrace) -> RolloutSummary:
     counts = np.bincount(trace.fate, minlength=len(Fate))
     # Of weights that come while a sample is being trained or after it, none is newer than its step.
     came = np.searchsorted(trace.published[~np.isnan(trace.published)], until, side="right")
-    made = np.maximum(came - trace.start_version, 0)[members]
+    age_made = np.maximum(came - trace.start_version, 0)[members]
     training = float((trace.step_end - trace.step_begin).mean())
     per_sample = float(took[trace.fate == Fate.TRAINED].mean())
     batch, busy = trace.members.shape[1], float(took.sum())
@@ -198,8 +198,8 @@ def summarize(trace: RolloutTrace) -> RolloutSummary:
         *(int(counts[fate]) for fate in (Fate.TRAINED, Fate.EVICTED, Fate.WAITING, Fate.RUNNING)),
         generators_idle=1.0 - busy / (trace.generator_slots * end),
         trainer_idle=1.0 - training * trace.n_steps / end,
-        age_made=_ages(made),
-        age_queued=_ages(age - made),
+        age_made=_ages(age_made),
+        age_queued=_ages(age - age_made),
         age_trained=_ages(age),
         samples_wasted=float(counts[Fate.EVICTED] / len(trace.start)),
         time_wasted=float(took[trace.fate == Fate.EVICTED].sum() / busy),

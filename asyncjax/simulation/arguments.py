@@ -281,9 +281,9 @@ def _first(valued: _Valued) -> Any:
     return valued.thing
 
 
-def _value_of(thing: Any, own: bool, depth: int = 0) -> Hashable:
-    """What tells a thing from others; `own`: a function of this package closes over it."""
-    inner = partial(_value_of, own=own, depth=depth + 1)
+def _value_of(thing: Any, inside: bool, depth: int = 0) -> Hashable:
+    """What tells a thing from others; `inside`: a function of this package closes over it."""
+    inner = partial(_value_of, inside=inside, depth=depth + 1)
     kind = type(thing)
     if depth > 50:  # it may hold itself
         raise _UnknownError
@@ -297,13 +297,13 @@ def _value_of(thing: Any, own: bool, depth: int = 0) -> Hashable:
         return type, id(thing)
     if isinstance(thing, tuple):
         return kind, tuple(map(inner, thing))
-    if own and kind is list:
+    if inside and kind is list:
         return kind, tuple(map(inner, thing))
-    if own and kind is dict:
+    if inside and kind is dict:
         return kind, tuple((name, inner(value)) for name, value in thing.items())
-    if own and is_dataclass(kind) and kind.__module__.startswith("asyncjax."):  # all are frozen
+    if inside and is_dataclass(kind) and kind.__module__.startswith("asyncjax."):  # all are frozen
         return kind, tuple(inner(getattr(thing, one.name)) for one in fields(kind))
-    if own and kind is inspect.Parameter:
+    if inside and kind is inspect.Parameter:
         return kind, str(thing)
     if kind is partial:
         return kind, inner(thing.func), inner(thing.args), inner(tuple(thing.keywords.items()))

@@ -136,10 +136,10 @@ class Checkpoint:
         absent = {*Mark._fields, *columns, "checksum"} - set(arrays)
         if absent:
             raise self.wrong(f"is no checkpoint (it has no field {min(absent)!r})")
-        for name, own in self.mark._asdict().items():
+        for name, expected in self.mark._asdict().items():
             stored = str(arrays.pop(name))
-            if stored != own:
-                cause = getattr(_CAUSES, name).format(stored=stored, own=own)
+            if stored != expected:
+                cause = getattr(_CAUSES, name).format(stored=stored, own=expected)
                 raise self.wrong(f"belongs to another run; {cause}")
         if str(arrays.pop("checksum")) != _checksum(arrays):
             raise self.wrong("is damaged: its checksum does not fit its contents")

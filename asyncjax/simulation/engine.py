@@ -331,8 +331,8 @@ class Replay:
         model = _model(state.versions, e.read_slot, state.params)
         key = job_key(given.key, e.worker, e.job)
         if workers is not None:
-            loss, grads, kept = gradient(model, e.worker, unit, key, read(workers, e.worker))
-            workers = write(workers, e.worker, kept)
+            loss, grads, carried = gradient(model, e.worker, unit, key, read(workers, e.worker))
+            workers = write(workers, e.worker, carried)
         elif learner is None or visits is None:
             loss, grads = gradient(model, e.worker, unit, key)
         else:
@@ -452,8 +452,8 @@ def flattened(
     flat, unravel = ravel_pytree(problem.params)
 
     def gradient(data: Any, params: Any, *job: Any) -> tuple[Any, ...]:
-        loss, grads, *kept = problem.gradient_of(data, unravel(params), *job)
-        return loss, ravel_pytree(grads)[0], *kept
+        loss, grads, *carried = problem.gradient_of(data, unravel(params), *job)
+        return loss, ravel_pytree(grads)[0], *carried
 
     def on_flat(function: Callable[[Any, Any], Any] | None) -> Any:
         if function is None:

@@ -234,7 +234,7 @@ def _noise(
 ) -> tuple[float, float, int]:
     """Variance of the gradient of a sample, its standard error, and how many were taken."""
     n_workers = 1 if problem.n_workers is None else problem.n_workers
-    who, what, own = jax.random.split(key, 3)
+    who, what, root = jax.random.split(key, 3)
     worker = np.asarray(jax.random.randint(who, (n_samples,), 0, n_workers))
     job, weight = np.arange(n_samples), None
     if has_losses(problem):
@@ -247,7 +247,7 @@ def _noise(
             worker = np.repeat(np.arange(n_workers), size)
             job = np.concatenate([np.arange(count) for count in size])
             weight = 1 / (n_workers * size[worker])
-    keys = jax.random.split(own, len(worker))
+    keys = jax.random.split(root, len(worker))
     picked = worker.astype(np.int32), job.astype(np.int32), keys
     found = np.asarray(_deviations(problem, objective, params, *picked), np.float64)
     if weight is not None:

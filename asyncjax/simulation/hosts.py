@@ -79,15 +79,15 @@ def peers_of(arrays: Any) -> Peers:
     leaves = [leaf for leaf in jax.tree.leaves(arrays) if isinstance(leaf, jax.Array)]
     shardings = {leaf.sharding for leaf in leaves if not isinstance(leaf, Tracer)}
     met = {device.process_index for each in shardings for device in each.device_set}
-    own = jax.process_index() if met else 0
-    if met and own not in met:
-        raise ValueError(f"mesh must have a device of process {own}, which runs it, but has none")
+    rank = jax.process_index() if met else 0
+    if met and rank not in met:
+        raise ValueError(f"mesh must have a device of process {rank}, which runs it, but has none")
     if len(met) < 2:
-        return Peers((own,), own, "")
+        return Peers((rank,), rank, "")
     processes = tuple(sorted(met))
     _runs[processes] += 1
     _watch()
-    return Peers(processes, own, f"asyncjax/{hash(processes)}/{_runs[processes]}")
+    return Peers(processes, rank, f"asyncjax/{hash(processes)}/{_runs[processes]}")
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,10 @@ class Peers:
         devices = [jax.local_devices(process_index=at)[0] for at in self.processes]
         mesh = Mesh(np.array(devices), ("processes",))
         split = NamedSharding(mesh, PartitionSpec("processes"))
-        own, rows = np.frombuffer(data.ljust(size, b"\0"), np.uint8), np.empty((n_rows, size), "u1")
+        raw, rows = np.frombuffer(data.ljust(size, b"\0"), np.uint8), np.empty((n_rows, size), "u1")
         step = max(1, _PIECE // len(devices))
         for start in range(0, size, step):
-            row = own[None, start : start + step]
+            row = raw[None, start : start + step]
             shape = (len(devices), row.shape[1])
             pieces = _everywhere(mesh, n_rows)(
                 jax.make_array_from_process_local_data(split, row, shape)

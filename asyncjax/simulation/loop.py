@@ -113,13 +113,13 @@ def run(
             peers.agree(_parts(loop, one, mark, asked))
         if is_at_once:
             return peers.gathered(_whole(*static, problem, given, np.int32(0)))
-        turn, state, kept = 0, _begin(*static, problem, given), None
+        turn, state, store = 0, _begin(*static, problem, given), None
         if checkpoint is not None and mark is not None:
             like = None
             if loop.placed is not None:
                 like = jax.eval_shape(loop.kind.init, one, loop.given)
-            kept = _Kept(Checkpoint(Path(checkpoint), mark), like, peers)
-            turn, state = kept.begin(state, loop.n_turns)
+            store = _Kept(Checkpoint(Path(checkpoint), mark), like, peers)
+            turn, state = store.begin(state, loop.n_turns)
 
         def tell() -> None:
             if rows is not None:
@@ -140,14 +140,14 @@ def run(
             tell()
             if watch is not None:
                 watch(loop.progress(turn, state))
-            if kept is not None and turn < loop.n_turns:
+            if store is not None and turn < loop.n_turns:
                 is_due = time.monotonic() - saved > _CHECKPOINT_SECONDS
                 if peers.told(f"due {turn}", is_due):
-                    kept.save(turn, state)
+                    store.save(turn, state)
                     saved = time.monotonic()
         outcome = peers.gathered(_measured(*static, problem, given, state))
-        if kept is not None:
-            peers.done_once("forgotten", kept.file.forget)
+        if store is not None:
+            peers.done_once("forgotten", store.file.forget)
         return outcome
 
 
@@ -192,8 +192,8 @@ class _Kept:
     def save(self, turn: int, state: Any) -> None:
         """Writes the file, whole or not at all."""
         state = self.peers.gathered(state)
-        own = state if self.like is None else cut(state, self.like)
-        self.peers.done_once(f"saved {turn}", partial(self.file.save, turn, own))
+        trimmed = state if self.like is None else cut(state, self.like)
+        self.peers.done_once(f"saved {turn}", partial(self.file.save, turn, trimmed))
 
 
 def _mark(loop: Loop, problem: Problem) -> Mark:
@@ -231,9 +231,9 @@ def progress_at(plan: ReplayPlan, updates: int) -> Progress:
 
 def whole(kind: Algorithm, problem: Problem, given: Any, first: Any = 0) -> Any:
     """A run at once; pure and traceable. A kind may have a way of its own, `at_once`."""
-    own = getattr(kind, "at_once", None)
-    if own is not None:
-        return own(problem, given, first)
+    at_once = getattr(kind, "at_once", None)
+    if at_once is not None:
+        return at_once(problem, given, first)
     state = kind.step(problem, given, kind.init(problem, given), first, None)
     return kind.finalize(problem, given, state)
 

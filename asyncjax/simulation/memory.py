@@ -62,15 +62,15 @@ def memory(
     model = count * jnp.result_type(*leaves).itemsize if leaves else 0
     directions = 1 if one_by_one and not sizes.runs else sizes.directions + 1
     states = jax.tree.leaves(worker_state)
-    kept = sum(int(np.size(leaf)) * jnp.result_type(leaf).itemsize for leaf in states)
+    carried = sum(int(np.size(leaf)) * jnp.result_type(leaf).itemsize for leaf in states)
     if sizes.collected:
         directions = sizes.collected + (0 if one_by_one else directions)
     return Memory(
         versions=(sizes.slots + 1) * model,
         directions=directions * model,
         recorded=(sizes.records + 1) * model,
-        lanes=2 * (1 if one_by_one else sizes.width) * (model + kept),
-        workers=(sizes.workers + 1) * kept,
+        lanes=2 * (1 if one_by_one else sizes.width) * (model + carried),
+        workers=(sizes.workers + 1) * carried,
     )
 
 

@@ -100,17 +100,17 @@ def padded(array: Any, length: int, axis: int = 0) -> Any:
         >>> padded(np.array([1, 2]), 4)
         array([1, 2, 2, 2])
     """
-    own = array.shape[axis]
-    return array if own == length else array.take(np.minimum(np.arange(length), own - 1), axis)
+    size = array.shape[axis]
+    return array if size == length else array.take(np.minimum(np.arange(length), size - 1), axis)
 
 
 def cut(state: Any, like: Any) -> Any:
     """The state without its padding: every array has the shape that it has in `like`."""
 
-    def one(leaf: Any, own: Any) -> Any:
-        if leaf.shape == own.shape:
+    def one(leaf: Any, form: Any) -> Any:
+        if leaf.shape == form.shape:
             return leaf
-        return leaf[tuple(slice(length) for length in own.shape)]
+        return leaf[tuple(slice(length) for length in form.shape)]
 
     return jax.tree.map(one, state, like)
 
@@ -118,10 +118,10 @@ def cut(state: Any, like: Any) -> Any:
 def fitted(state: Any, like: Any) -> Any:
     """The state padded and placed as `like` is."""
 
-    def one(leaf: Any, own: Any) -> Any:
-        for axis, length in enumerate(own.shape):
+    def one(leaf: Any, form: Any) -> Any:
+        for axis, length in enumerate(form.shape):
             leaf = padded(leaf, length, axis)
-        return placed(leaf, own.sharding)
+        return placed(leaf, form.sharding)
 
     return jax.tree.map(one, state, like)
 
@@ -190,10 +190,10 @@ class Shards:
         def there(leaf: Any) -> Any:
             sharding = sharding_of(leaf)
             if sharding is not None and sharding.device_set == devices:
-                own = mesh_of(None, leaf)  # the same devices, and the compiler decides what follows
-                if own is None or not isinstance(sharding, NamedSharding):
+                mesh = mesh_of(None, leaf)  # the same devices; the compiler decides what follows
+                if mesh is None or not isinstance(sharding, NamedSharding):
                     return leaf
-                return jax.device_put(leaf, NamedSharding(own, sharding.spec))
+                return jax.device_put(leaf, NamedSharding(mesh, sharding.spec))
             return placed(leaf, NamedSharding(self.mesh, PartitionSpec()))
 
         return replace(
@@ -214,8 +214,8 @@ class Shards:
         leaves = jax.tree.leaves(params)
         parts = memory([form(*pair) for pair in zip(self.specs, leaves, strict=True)], sizes)
         specs = [_without(spec, self.lanes) for spec in self.specs]
-        own = replace(sizes, width=sizes.width // self.n_parts)
-        lanes = memory([form(*pair) for pair in zip(specs, leaves, strict=True)], own).lanes
+        per_part = replace(sizes, width=sizes.width // self.n_parts)
+        lanes = memory([form(*pair) for pair in zip(specs, leaves, strict=True)], per_part).lanes
         return parts._replace(lanes=lanes + (parts.lanes // 2 if self.n_parts > 1 else 0))
 
     def _beside_lanes(self) -> Shards:
@@ -273,12 +273,12 @@ def shards_of(mesh: Mesh | None, specs: Any, params: Any) -> Shards | None:
         if specs is not None:
             raise ValueError(f"specs must be None where there is no mesh, got {shown(specs)}")
         return None
-    own = _specs_of(specs, params)
-    for spec, leaf in zip(own, jax.tree.leaves(params), strict=True):
+    leaf_specs = _specs_of(specs, params)
+    for spec, leaf in zip(leaf_specs, jax.tree.leaves(params), strict=True):
         NamedSharding(mesh, spec).shard_shape(np.shape(leaf))  # JAX says what does not fit
-    named = {axis for spec in own for axis in _axes(spec)}
+    named = {axis for spec in leaf_specs for axis in _axes(spec)}
     free = tuple(axis for axis in mesh.axis_names if axis not in named)
-    return Shards(mesh, free or mesh.axis_names, own)
+    return Shards(mesh, free or mesh.axis_names, leaf_specs)
 
 
 def _specs_of(specs: Any, params: Any) -> tuple[PartitionSpec, ...]:
@@ -307,5 +307,5 @@ def _axes(spec: PartitionSpec) -> list[str]:
 
 def _without(spec: PartitionSpec, axes: tuple[str, ...]) -> PartitionSpec:
     """The spec without some axes of the mesh."""
-    kept = [tuple(name for name in _names(entry) if name not in axes) for entry in spec]
-    return PartitionSpec(*(names or None for names in kept))
+    entries = [tuple(name for name in _names(entry) if name not in axes) for entry in spec]
+    return PartitionSpec(*(names or None for names in entries))

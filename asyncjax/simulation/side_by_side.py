@@ -89,7 +89,7 @@ def replay_side_by_side(
 
 def policies_side_by_side(
     parts: Sequence[Problem],
-    made: Callable[[Any], tuple[Any, Optimizer]],
+    method: Callable[[Any], tuple[Any, Optimizer]],
     lanes: Sequence[Settings],
     keys: jax.Array,
 ) -> Callable[[Sequence[Any]], list[Records]]:
@@ -97,7 +97,7 @@ def policies_side_by_side(
 
     Args:
         parts: The problems.
-        made: `settings -> (rounds whose k is a policy, optimizer)`.
+        method: `settings -> (rounds whose k is a policy, optimizer)`.
         lanes: As in `replay_side_by_side`.
         keys: Typed keys [instances].
 
@@ -110,7 +110,7 @@ def policies_side_by_side(
     def probe(pair: tuple[Any, Optimizer]) -> Any:
         return pair[0].k.decide(pair[0].k.init(), seen), use(pair[1])
 
-    maker, data = split(made, probe, lanes, integers=int)
+    maker, data = split(method, probe, lanes, integers=int)
     joined = stacked(parts)
 
     def run(times: Sequence[Any]) -> list[Records]:

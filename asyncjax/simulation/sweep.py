@@ -330,19 +330,19 @@ class Sweep:
     def init(self, problem: Problem, given: SweepInputs) -> Any:
         """The first states."""
 
-        def one(kind: Replay, flat: Problem, own: ReplayInputs, _: Any) -> Any:
-            return kind.init(flat, own)
+        def one(kind: Replay, flat: Problem, inputs: ReplayInputs, _: Any) -> Any:
+            return kind.init(flat, inputs)
 
         return self._over(one, problem, given)
 
     def step(self, problem: Problem, given: SweepInputs, state: Any, first: Any, last: Any) -> Any:
         """Runs waves."""
 
-        def one(kind: Replay, flat: Problem, own: ReplayInputs, before: Any) -> Any:
+        def one(kind: Replay, flat: Problem, inputs: ReplayInputs, before: Any) -> Any:
             if last is None or self.together:
-                return kind.step(flat, own, before, first, last)
-            end = jnp.minimum(last, own.program.n_turns)
-            return kind.step(flat, own, before, first, end)
+                return kind.step(flat, inputs, before, first, last)
+            end = jnp.minimum(last, inputs.program.n_turns)
+            return kind.step(flat, inputs, before, first, end)
 
         return self._over(one, problem, given, state, moves=True)
 
@@ -357,9 +357,9 @@ class Sweep:
             return self.finalize(problem, given, state)
         measured = self._measured(problem)
 
-        def one(kind: Replay, flat: Problem, own: ReplayInputs, _: Any) -> ReplayResult:
-            state = kind.step(flat, own, kind.init(flat, own), first, None)
-            return measured(kind, flat, own, state)
+        def one(kind: Replay, flat: Problem, inputs: ReplayInputs, _: Any) -> ReplayResult:
+            state = kind.step(flat, inputs, kind.init(flat, inputs), first, None)
+            return measured(kind, flat, inputs, state)
 
         return self._over(one, problem, given)
 
@@ -367,8 +367,8 @@ class Sweep:
         """What evaluates one run; its params are the caller's tree."""
         restored = flattened(problem, Update(optax.identity()), self._small)[2]
 
-        def one(kind: Replay, flat: Problem, own: ReplayInputs, done: Any) -> ReplayResult:
-            replayed = kind.finalize(flat, own, done)
+        def one(kind: Replay, flat: Problem, inputs: ReplayInputs, done: Any) -> ReplayResult:
+            replayed = kind.finalize(flat, inputs, done)
             return replayed._replace(params=restored(replayed.params))
 
         return one
@@ -393,10 +393,10 @@ class Sweep:
         """
 
         def single(
-            problem: Problem, program: Program, key: jax.Array, step: jax.Array, own: Any
+            problem: Problem, program: Program, key: jax.Array, step: jax.Array, before: Any
         ) -> Any:
             flat, update, _ = flattened(problem, update_of(self.optimizer(step)), self._small)
-            return one(Replay(update), flat, ReplayInputs(program, key), own)
+            return one(Replay(update), flat, ReplayInputs(program, key), before)
 
         if self.together:
             over_steps = jax.vmap(single, in_axes=(None, None, None, 0, 0))
@@ -434,8 +434,8 @@ def _one_by_one(
 
     def of(number: jax.Array, rows: Any) -> Any:
         seed, step = number // shape[1], number % shape[1]
-        own = at(program, seed) if stacked else program
-        return single(problem, own, keys[seed], steps[step], at(rows, number))
+        seed_program = at(program, seed) if stacked else program
+        return single(problem, seed_program, keys[seed], steps[step], at(rows, number))
 
     def put(number: jax.Array, rows: Any) -> Any:
         moved = of(number, rows)

@@ -321,8 +321,8 @@ def scale_by_stage_delay(stage_delay: Any, anneal_updates: ArrayLike) -> Transfo
 
     def update(updates: optax.Updates, state: StageDelayState) -> Updated:
         dtype = wide_dtype(updates)
-        made, whole = in_dtype(dtype, state.annealing_updates, anneal_updates)
-        power = 1 - jnp.minimum(made / whole, 1)
+        done, whole = in_dtype(dtype, state.annealing_updates, anneal_updates)
+        power = 1 - jnp.minimum(done / whole, 1)
 
         def scaled(leaf: Any, delay: Any) -> Any:
             return scale_tree(leaf, jnp.maximum(1, jnp.asarray(delay, dtype)) ** -power)

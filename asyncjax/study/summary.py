@@ -106,10 +106,13 @@ def verdict_table(result: Result, claims: Sequence[Any], text: str = "") -> resu
     def words(judged: Any, claim: Any) -> dict[str, str]:
         if not claim.conditions:
             return result.verdict(claim)
-        found = {letter: own.get(claim.text, ()) for letter, own in judged.items()}
+        found = {letter: by_claim.get(claim.text, ()) for letter, by_claim in judged.items()}
         if not all(found.values()):  # it is about nothing that was run
             return {}
-        return {s: statistics.counted([one.verdict for one in own]) for s, own in found.items()}
+        return {
+            s: statistics.counted([one.verdict for one in conditions])
+            for s, conditions in found.items()
+        }
 
     told = {claim: found for claim in claims if (found := words(alone, claim))}
     heads = ["claim", *(f"set {letter}" for letter in result.sets)]
@@ -127,7 +130,7 @@ def verdict_table(result: Result, claims: Sequence[Any], text: str = "") -> resu
         heads.append("would have shown")
         text += " Would have shown: the ratio that four of five such studies find significant."
         for claim, row in zip(told, rows, strict=True):
-            judged = [own.get(claim.text, ()) for own in alone.values()]
+            judged = [by_claim.get(claim.text, ()) for by_claim in alone.values()]
             row.append(_would_have_shown(judged) if OPEN in row else "")
     return _table(heads, rows, text)
 
@@ -207,7 +210,7 @@ def profile_table(result: Result) -> results.Table:
 def _areas(shares: Any) -> dict[str, float]:
     """Mean share of each method between 1 and the last ratio, the highest first."""
     ratios = shares["ratio"].to_numpy()
-    areas = shares.drop(columns="ratio").apply(lambda own: np.trapezoid(own, ratios))
+    areas = shares.drop(columns="ratio").apply(lambda curve: np.trapezoid(curve, ratios))
     return (areas / np.ptp(ratios)).sort_values(ascending=False, kind="stable").to_dict()
 
 
@@ -257,7 +260,7 @@ def trial_table(result: Result) -> results.Table:
     for method in result.methods:
         chosen = found[found["method"] == method]
         apart = chosen.groupby("set") if "set" in found else [("", chosen)]
-        by_set = {letter: text for letter, own in apart if (text := _chosen(own, names))}
+        by_set = {letter: text for letter, group in apart if (text := _chosen(group, names))}
         spans = "; ".join(f"{letter}: {text}".removeprefix(": ") for letter, text in by_set.items())
         trials = _span(chosen["trials"]) if "trials" in chosen else "none"
         taken: Any = result.select(method=method)["processor_seconds"].dropna() if timed else ()

@@ -60,13 +60,13 @@ among jobs 3 .. 7 and 1 among jobs 0 .. 15
     """
     key, n_jobs = given_key("key", key), whole("n_jobs", n_jobs, 2)
     check_key(key)
-    own, n = _key_of(clock, key), clock.n_workers
-    _draws(clock, own, _LONG)
+    clock_key, n = _key_of(clock, key), clock.n_workers
+    _draws(clock, clock_key, _LONG)
     # What a law gives is looked at before the clock limits it to positive, finite numbers.
     what = "times that the laws of the clock give must be positive and finite"
     with fails_as(what), on_host(key) as host_key:
         check_given(clock, _key_of(clock, host_key), np.arange(n), np.zeros(n, int), _LONG)
-    _check_blocks(clock, own)
+    _check_blocks(clock, clock_key)
     _check_moments(clock, key, n_jobs)
 
 

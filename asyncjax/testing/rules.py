@@ -245,9 +245,9 @@ def _listed(name: str, function: Callable[..., Any], log: list[Call]) -> Callabl
     """The same function, whose calls are listed."""
 
     def call(*arguments: Any) -> Any:
-        kept = tuple(list(one) if isinstance(one, list) else one for one in arguments)
+        inputs = tuple(list(one) if isinstance(one, list) else one for one in arguments)
         answer = function(*arguments)
-        log.append((name, kept, list(answer) if isinstance(answer, list) else answer))
+        log.append((name, inputs, list(answer) if isinstance(answer, list) else answer))
         return answer
 
     return call

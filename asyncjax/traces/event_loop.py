@@ -63,9 +63,9 @@ class EventLoop:
         alarm = None if self.alarm.timer is None else self.alarm
         schedule(server.begin(initial, 0.0), 0.0)
         self._set_alarm()
-        made = count = waited_from = 0
+        updates = count = waited_from = 0
         pause = self._look(0, 0, pace)
-        while made < n_updates:
+        while updates < n_updates:
             if not heap or count + self.given_up >= pause:
                 pause = self._look(count, waited_from, pace)
             now, worker, serial = heappop(heap)
@@ -73,7 +73,7 @@ class EventLoop:
                 if now == self.alarm.at:
                     self.alarm_set = inf
                     if self.alarm.ring():
-                        made, waited_from = made + 1, count + self.given_up
+                        updates, waited_from = updates + 1, count + self.given_up
                         free = max(now, free) + (0.0 if service is None else service.step)
                         schedule(server.ring(now, free), free)
                         self._set_alarm()
@@ -99,7 +99,7 @@ class EventLoop:
                 alarm.hear(worker, now, steps=verdict is step)
                 self._set_alarm()
             if verdict is step:
-                made, waited_from = made + 1, count + self.given_up
+                updates, waited_from = updates + 1, count + self.given_up
             at = now
             if service is not None:
                 at = max(now, free) + service.gradient

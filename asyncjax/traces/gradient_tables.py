@@ -221,21 +221,21 @@ def _serving_table(n_workers: int, max_age: float) -> Callable[[int, int, Verdic
 
 def _serving_rounds(n_workers: int) -> Callable[[int, int, Verdict], Entries]:
     """The rounds of one run: gradients of this one and of the next, by worker, as they arrive."""
-    own: list[list[int]] = [[] for _ in range(n_workers)]
+    current: list[list[int]] = [[] for _ in range(n_workers)]
     later: list[list[int]] = [[] for _ in range(n_workers)]
-    count = made = 0  # arrivals; steps of this round
+    count = steps = 0  # arrivals; steps of this round
 
     def hear(worker: int, delay: int, verdict: Verdict) -> Entries:
-        nonlocal own, later, count, made
-        is_early = made > 0 and verdict is Verdict.KEEP
-        (later if is_early else own)[worker].append(count)
+        nonlocal current, later, count, steps
+        is_early = steps > 0 and verdict is Verdict.KEEP
+        (later if is_early else current)[worker].append(count)
         count += 1
         if verdict is not Verdict.STEP:
             return []
-        pairs = [(e, 1.0 / (n_workers * len(arrivals))) for arrivals in own for e in arrivals]
-        made = (made + 1) % n_workers
-        if not made:
-            own, later = later, [[] for _ in range(n_workers)]
+        pairs = [(e, 1.0 / (n_workers * len(arrivals))) for arrivals in current for e in arrivals]
+        steps = (steps + 1) % n_workers
+        if not steps:
+            current, later = later, [[] for _ in range(n_workers)]
         return sorted(pairs)
 
     return hear

@@ -115,13 +115,13 @@ def from_delays(
 
 def _starts(trace: EventTrace) -> np.ndarray | None:
     """When each job began, float64[K]; None where it does not follow."""
-    order, made = by_worker(trace.worker), np.cumsum(trace.steps)
+    order, updates = by_worker(trace.worker), np.cumsum(trace.steps)
     earlier, later = order[:-1], order[1:]
     again = trace.worker[earlier] == trace.worker[later]
     earlier, later = earlier[again], later[again]
     free = np.zeros(len(order))
     seen, follows = np.zeros((2, len(order)), np.int64)  # updates made when he was free; with his
-    free[later], seen[later] = trace.time[earlier], made[earlier]
+    free[later], seen[later] = trace.time[earlier], updates[earlier]
     follows[later] = trace.version[earlier] + 1
     waited = trace.read_version > seen
     if not trace.steps.all() and waited.any() and (trace.read_version != follows).any():

@@ -121,11 +121,11 @@ def made_until(
                 raise
             run = error.trace
         count = math.ceil(count * min(_LEAP, _SPARE * until / run.end)) + 1
-    made = int(np.searchsorted(run.update_time, until, side="right"))
-    if not made:
+    updates = int(np.searchsorted(run.update_time, until, side="right"))
+    if not updates:
         first = run.update_time[0]
         raise ValueError(f"until must be at least {first:g}, the first update, got {until:g}")
-    return make(made)
+    return make(updates)
 
 
 def lasting(

@@ -233,10 +233,10 @@ class Server:
         verdict = np.frombuffer(bytes(columns[-1]), np.int8)
         used, steps, step_time = verdict != Verdict.DROP, verdict == Verdict.STEP, None
         if self.rules.collector.timer is not None:
-            made = time.copy()
+            moments = time.copy()
             for arrival, now in self.rung:
-                steps[arrival], made[arrival] = True, now
-            step_time = made[steps]
+                steps[arrival], moments[arrival] = True, now
+            step_time = moments[steps]
         return EventTrace(
             time=time,
             worker=worker,

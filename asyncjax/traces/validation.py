@@ -125,12 +125,12 @@ def _read(trace: EventTrace) -> EventTrace:
     }
     if trace.n_workers is not None:
         columns["n_workers"] = whole("n_workers", trace.n_workers, 1, LARGEST)
-    made = time[columns["steps"]]
+    moments = time[columns["steps"]]
     if trace.step_time is not None:
-        made = read_column("step_time", trace.step_time, made.shape, "one entry an update")
+        moments = read_column("step_time", trace.step_time, moments.shape, "one entry an update")
     parts = {name: getattr(trace, name) for name in PARTS}
     columns |= {name: read_part(name, part) for name, part in parts.items() if part is not None}
-    return trace._replace(**columns, step_time=made)
+    return trace._replace(**columns, step_time=moments)
 
 
 def read_part(name: str, part: Any) -> Any:
@@ -161,8 +161,8 @@ def read_column(
 def _was_there(version: np.ndarray, moment: np.ndarray, updates: np.ndarray) -> np.ndarray:
     """Whether so many updates were made by each moment, bool[...], without a search a moment."""
     updates = np.concatenate([[-np.inf], updates, [np.inf]])
-    made = updates[np.clip(version, 0, len(updates) - 1)]
-    return (made <= moment) & (version < len(updates) - 1)
+    time = updates[np.clip(version, 0, len(updates) - 1)]
+    return (time <= moment) & (version < len(updates) - 1)
 
 
 def refuse_first(bad: np.ndarray, text: str, *values: Any) -> None:
@@ -204,14 +204,14 @@ def _check_arrivals(arrivals: EventTrace) -> None:
     refuse(read < 0, "read_version", read, "; versions start at 0")
     text = " but the server holds version {}: it reads the future"
     refuse(read > version, "read_version", read, text, version)
-    made = np.cumsum(arrivals.steps) - arrivals.steps
-    refuse(version != made, "version", version, " but {} updates were made before it", made)
+    updates = np.cumsum(arrivals.steps) - arrivals.steps
+    refuse(version != updates, "version", version, " but {} updates were made before it", updates)
     check_steps(arrivals.used, arrivals.steps)
-    made, least = arrivals.update_time, time[arrivals.steps]
+    moments, least = arrivals.update_time, time[arrivals.steps]
     most = np.append(time[1:], np.inf)[arrivals.steps]
-    wrong = ~np.isfinite(made) | (made < least) | (made > most)
+    wrong = ~np.isfinite(moments) | (moments < least) | (moments > most)
     text = "; allowed are times from its last arrival, {}, to the next one, {}"
-    refuse(wrong, "step_time", made, text, least, most)
+    refuse(wrong, "step_time", moments, text, least, most)
     _check_workers("worker", arrivals.worker, arrivals.n_workers)
 
 

@@ -215,9 +215,9 @@ def _reference(piece: str) -> str:
 
 def _plain(text: str) -> str:
     emphasis = r"(?<![\w*\\])(\*{1,2})(?=[^\s*])([^*\n]+)(?<=\S)\1(?![\w*])"
-    kept = re.split(emphasis, text)
-    out = _escaped(kept[0])
-    for stars, inside, rest in zip(kept[1::3], kept[2::3], kept[3::3], strict=True):
+    pieces = re.split(emphasis, text)
+    out = _escaped(pieces[0])
+    for stars, inside, rest in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         out += f"{stars}{_escaped(inside)}{stars}{_escaped(rest)}"
     return re.sub(r"\barXiv[ :](\d{4}\.\d{4,5})", r"`arXiv \1 <https://arxiv.org/abs/\1>`__", out)
 

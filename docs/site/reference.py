@@ -106,13 +106,13 @@ def addresses(found: list[Page]) -> dict[str, str]:
     return known
 
 
-def linker(known: dict[str, str], page: str, own: set[str]) -> Link:
+def linker(known: dict[str, str], page: str, taken: set[str]) -> Link:
     """What pieces of code on a page link to.
 
     Args:
         known: What `addresses` gives.
         page: The page that the text stands on, whose names need no room before them.
-        own: Names that mean something else in this text: the parameters of the function.
+        taken: Names that mean something else in this text: the parameters of the function.
     """
 
     def link(code: str) -> str | None:
@@ -124,7 +124,7 @@ def linker(known: dict[str, str], page: str, own: set[str]) -> Link:
             return known[name]
         room = page.split(".")[0]
         for place in (page, room):
-            if f"{place}.{name}" in known and name not in own:
+            if f"{place}.{name}" in known and name not in taken:
                 plain = re.fullmatch(r"[a-z]+\d?", name) and not call
                 return None if plain else known[f"{place}.{name}"]
         return None
@@ -180,8 +180,8 @@ def entry(page: Page, name: str, known: dict[str, str]) -> list[str]:
         return [f".. py:data:: {name}", "", *_in(said), ""]
     kind = "class" if inspect.isclass(value) else "function"
     arguments, answer = signature(value)
-    own = {found for found in re.findall(r"\w+", arguments)} - {name}
-    text = translated(inspect.getdoc(value) or "", linker(known, page.name, own))
+    taken = {found for found in re.findall(r"\w+", arguments)} - {name}
+    text = translated(inspect.getdoc(value) or "", linker(known, page.name, taken))
     lines = [f".. py:{kind}:: {name}{arguments}{answer if kind == 'function' else ''}", ""]
     lines += _in(text)
     notes = field_notes(value) if kind == "class" else {}
@@ -189,7 +189,7 @@ def entry(page: Page, name: str, known: dict[str, str]) -> list[str]:
         told = "\n".join(
             ["Attributes:", *(f"    {field}: {note}" for field, note in notes.items())]
         )
-        lines += _in(translated(told, linker(known, page.name, own)))
+        lines += _in(translated(told, linker(known, page.name, taken)))
     if kind == "class":
         lines += _in(members(value, page, known))
     place = source_of(value)
@@ -253,8 +253,8 @@ def members(value: type, page: Page, known: dict[str, str]) -> list[str]:
             continue
         kind = "property" if is_property else "method"
         arguments, answer = ("", "") if is_property else signature(plain, method=True)
-        own = set(re.findall(r"\w+", arguments))
-        text = translated(inspect.getdoc(member) or "", linker(known, page.name, own))
+        taken = set(re.findall(r"\w+", arguments))
+        text = translated(inspect.getdoc(member) or "", linker(known, page.name, taken))
         lines += [f".. py:{kind}:: {name}{arguments}{answer}", "", *_in(text)]
     return lines
 

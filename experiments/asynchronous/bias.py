@@ -319,7 +319,7 @@ def main_table(result: Result) -> results.Table:
         ]
         share = f"{shares[0]:.2f}, {shares[-1]:.2f}"
         rows.append((rule, *medians, exponent(result, rule), share, " / ".join(said)))
-    own = result.facts
+    facts = result.facts
     gaps = [middle(result.values(GAP, letter).to_numpy()[0]) for letter in result.sets]
     heads = (
         f"to true, step {_named(low)}",
@@ -332,10 +332,10 @@ def main_table(result: Result) -> results.Table:
     return part.table(
         ("rule", *heads),
         rows,
-        f"Distance of the model after {own['n_updates']:,} updates, mean over the last"
-        f" {100 * WINDOW:g} %, median over {own['instances']} instances of set A / of set B; the"
+        f"Distance of the model after {facts['n_updates']:,} updates, mean over the last"
+        f" {100 * WINDOW:g} %, median over {facts['instances']} instances of set A / of set B; the"
         f" two optima lie {gaps[0]:.2f} / {gaps[-1]:.2f} apart. The time has the step size that"
-        f" was best on {own['tuning_instances']} further instances, others for each set.",
+        f" was best on {facts['tuning_instances']} further instances, others for each set.",
     )
 
 
@@ -365,10 +365,10 @@ FACTS = {
 
 def against_time(result: Result) -> Illustration:
     """Distances to both optima against time."""
-    own, panels = result.facts, []
-    grid = np.linspace(own["horizon"] / 60, own["horizon"], 60)
+    facts, panels = result.facts, []
+    grid = np.linspace(facts["horizon"] / 60, facts["horizon"], 60)
     for point, name in OPTIMUM.items():
-        curves = {rule: np.array(own["rules"][rule]["curves"][point]) for rule in rules(result)}
+        curves = {rule: np.array(facts["rules"][rule]["curves"][point]) for rule in rules(result)}
         series = [results.Series(rule, grid, way) for rule, way in curves.items()]
         label = f"time [job of the fastest worker],\nto the {name} optimum"
         panels.append(plots.Panel(label, series))
@@ -382,8 +382,8 @@ def against_time(result: Result) -> Illustration:
     return Illustration(
         figure,
         "Distance to the true and to the speed-weighted optimum, step size"
-        f" {own['curve_step']:g} for all, mean over the last tenth of the time, median over set A."
-        " Lines that leave at the bottom go on to rounding.",
+        f" {facts['curve_step']:g} for all, mean over the last tenth of the time, median over set"
+        " A. Lines that leave at the bottom go on to rounding.",
     )
 
 

@@ -296,12 +296,12 @@ def columns(settings: Settings) -> list[Column]:
     named |= {Path(name).stem.replace("_", " "): (name,) for name in settings.uneven}
     if not named:
         raise ValueError("even or uneven must name a recording, got none")
-    made = []
+    kinds = []
     for name, files in named.items():
         recordings = tuple(read_recordings(files))
         n = min(settings.most_workers, *map(len, recordings))
-        made.append(Column(name, recordings, n))
-    return made
+        kinds.append(Column(name, recordings, n))
+    return kinds
 
 
 def rules(settings: Settings, n_workers: int) -> list[Rule]:
@@ -388,7 +388,7 @@ class Bench:
     def accuracies(self, numbers: Sequence[int], ran: Ran) -> np.ndarray:
         """Test accuracies float[K, R], NaN where a model is not finite or after the horizon."""
         judge = reaching.slim(self.field.parts[numbers[0]])  # the test rows are one for all
-        found = np.array([reaching.accuracies(judge, jnp.asarray(own)) for own in ran.models])
+        found = np.array([reaching.accuracies(judge, jnp.asarray(models)) for models in ran.models])
         there = (ran.time <= self.settings.horizon) & np.isfinite(ran.models).all(-1)
         return np.where(there, found, np.nan)
 
@@ -449,7 +449,7 @@ class Bench:
         rows = []
         for lane, trace in enumerate(self.traces_of(rule, chosen, numbers)[:count]):
             used = traces.summarize(trace)
-            times = {name: float(own[lane]) for name, own in reached.items()}
+            times = {name: float(by_lane[lane]) for name, by_lane in reached.items()}
             rows.append(
                 {
                     "instance": self.instances[numbers[lane]].number,
@@ -572,7 +572,7 @@ def time_table(result: Result) -> results.Table:
     means = [logarithms(result, "A", one, last) for one in every]
 
     def mean(rule: str) -> tuple[float, str]:
-        return round(sum(own[rule].mean() for own in means), 6), rule
+        return round(sum(logs[rule].mean() for logs in means), 6), rule
 
     for rule in sorted(result.methods, key=mean):
         cells = []
@@ -597,8 +597,8 @@ def cost_table(result: Result) -> results.Table:
     """How far rules got, how busy and how late they were."""
     names = ("final_accuracy", "utilisation", "thrown_away", "delay_mean")
     rows = [
-        (*key, *(results.median_and_spread(own[name].to_numpy()) for name in names))
-        for key, own in result.select(set="A").groupby(["scene", "method"], sort=False)
+        (*key, *(results.median_and_spread(runs[name].to_numpy()) for name in names))
+        for key, runs in result.select(set="A").groupby(["scene", "method"], sort=False)
     ]
     return part.table(
         ("workers", "rule", "final accuracy", "utilisation", "thrown away", "mean delay"),
@@ -640,8 +640,8 @@ FACTS = {
     "trials": lambda result: sorted({int(count) for count in result.rows["trials"]}),
     "rules": lambda result: len(result.methods),
     "cut": lambda result: {  # shares of the runs that never stay at the last level
-        scene: np.isinf(own[levels(result)[-1]]).groupby(own["set"]).mean().to_dict()
-        for scene, own in result.rows.groupby("scene", sort=False)
+        scene: np.isinf(runs[levels(result)[-1]]).groupby(runs["set"]).mean().to_dict()
+        for scene, runs in result.rows.groupby("scene", sort=False)
     },
 }
 

@@ -195,14 +195,14 @@ def times(
     # stacking their plans.
     shared = [keys[at : at + 1] for at in range(len(keys))] if cell.clock.is_random else [keys]
     found = []
-    for own in shared:
-        [trace] = traces.lasting(partial(_traces, method, cell.clock, own[0]), end)
+    for group in shared:
+        [trace] = traces.lasting(partial(_traces, method, cell.clock, group[0]), end)
         records = simulation.sweep(
             quadratic(settings, cell.noise),
             trace,
             optax.sgd,
             step_sizes,
-            keys=own,
+            keys=group,
             record_every=max(1, trace.n_updates // settings.records),
             width=1 if method.single else 16,  # few different widths mean few compilations
         ).records
@@ -244,7 +244,7 @@ def finer(tried: Mapping[tuple[Method, float], float], count: int) -> tuple[Meth
         ('sgd', [0.354, 0.707, 0.297])
     """
     (method, step), best = min(tried.items(), key=lambda item: item[1])
-    steps = sorted(own for other, own in tried if other == method)
+    steps = sorted(size for other, size in tried if other == method)
     if np.isfinite(best):
         ratio = steps[1] / steps[0]
         steps = [step / ratio, step, step * ratio]
@@ -269,11 +269,11 @@ def run_cell(settings: Settings, cell: Cell) -> pd.DataFrame:
     grid = {one: times(settings, cell, one, both, settings.step_sizes) for one in every}
     rows: list[dict[str, Any]] = []
     for (at, letter), name in product(enumerate(SETS), CANDIDATES):
-        own = slice(at * count, (at + 1) * count)
+        span = slice(at * count, (at + 1) * count)
         tried = {
             (method, step): time
             for method in candidates(every, name)
-            for step, time in zip(settings.step_sizes, medians(grid[method][own]), strict=True)
+            for step, time in zip(settings.step_sizes, medians(grid[method][span]), strict=True)
         }
         tried |= _further(settings, cell, keys[letter], tried, trials - len(tried))
         rows += _shown(settings, cell, letter, name, tried)
@@ -309,7 +309,7 @@ def _shown(
     if np.isfinite(best):
         found = times(settings, cell, method, keys_of(settings, SETS[letter]), [step])[:, 0]
         most = max(one.parameter for one, _ in tried)
-        steps = [own for other, own in tried if other == method]
+        steps = [size for other, size in tried if other == method]
         at_edge = step in (min(steps), max(steps))
         at_edge |= name == "Rennala" and method.parameter == most
         facts |= {"step": step, "parameter": method.parameter, "at_edge": at_edge}
@@ -421,8 +421,8 @@ def cells(result: Result) -> list[tuple[str, float, int]]:
     rows = result.rows[["speeds", "noise", "n"]].drop_duplicates()
     return [
         (str(speeds), float(noise), int(n))
-        for speeds, own in rows.groupby("speeds", sort=False)
-        for noise, n in sorted(zip(own["noise"], own["n"], strict=True))
+        for speeds, group in rows.groupby("speeds", sort=False)
+        for noise, n in sorted(zip(group["noise"], group["n"], strict=True))
     ]
 
 
@@ -436,8 +436,8 @@ def optima(result: Result) -> dict[tuple[str, float, int], tuple[float, float]]:
     for speeds, noise, n in cells(result):
         mean = np.asarray(workers(speeds, n).mean)
         shape = recalled_optimum(mean, noise), recalled_optimum(mean, noise, skewed=True)
-        own = {"method": "Rennala", "speeds": speeds, "noise": noise, "n": n}
-        measured = times_of(result, "A", **own).median
+        where = {"method": "Rennala", "speeds": speeds, "noise": noise, "n": n}
+        measured = times_of(result, "A", **where).median
         shapes[speeds, noise, n] = shape
         ratios.append(float(measured) / shape[0])
     finite = [ratio for ratio in ratios if np.isfinite(ratio)]
@@ -502,7 +502,9 @@ def slowed(result: Result) -> float:
 FACTS = {
     "same": same_parameters,
     "slowed": slowed,
-    "trials": lambda result: [int(own.max()) for _, own in result.rows.groupby("n")["trials"]],
+    "trials": lambda result: [
+        int(trials.max()) for _, trials in result.rows.groupby("n")["trials"]
+    ],
 }
 
 
@@ -513,8 +515,8 @@ def against_workers(result: Result) -> Illustration:
     for noise, speeds in product(sorted(rows["noise"].unique()), rows["speeds"].unique()):
         where, series = {"speeds": speeds, "noise": noise}, []
         for rule in CANDIDATES:
-            own = [times_of(result, "A", method=rule, n=n, **where) for n in ns]
-            values = [[getattr(one, end) for one in own] for end in ("median", "low", "high")]
+            points = [times_of(result, "A", method=rule, n=n, **where) for n in ns]
+            values = [[getattr(one, end) for one in points] for end in ("median", "low", "high")]
             series.append(results.Series(rule, ns, *values))
         for name, line in zip(
             OPTIMA, zip(*(recalled[speeds, noise, n] for n in ns), strict=True), strict=True

@@ -290,8 +290,8 @@ def knob_table(result: Result) -> results.Table:
         "Machines scarce, paired with the default (20 parts, hulls, deterministic), set A; an"
         " effect is beyond two standard errors."
     )
-    made = part.table(("PD-ORS with", "total utility", "difference", "SE", ""), rows, caption)
-    return replace(made, columns=(*made.columns[:-1], results.Column("", right=False)))
+    effects = part.table(("PD-ORS with", "total utility", "difference", "SE", ""), rows, caption)
+    return replace(effects, columns=(*effects.columns[:-1], results.Column("", right=False)))
 
 
 TABLES = {

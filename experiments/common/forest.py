@@ -29,7 +29,8 @@ def forest(
         width: Of the figure.
     """
     names = [
-        list(dict.fromkeys(row for own in dots.values() for row in own)) for dots in panels.values()
+        list(dict.fromkeys(row for rows in dots.values() for row in rows))
+        for dots in panels.values()
     ]
     groups = list(dict.fromkeys(group for dots in panels.values() for group in dots))
     lines = -(-len(panels) // columns)
@@ -57,10 +58,10 @@ def forest(
 def _panel(
     axes: Any, dots: Dots, names: Sequence[str], groups: Sequence[str], neutral: float | None
 ) -> None:
-    for group, own in dots.items():
+    for group, rows in dots.items():
         place = groups.index(group)
         shift = 0.7 * ((place + 0.5) / len(groups) - 0.5)
-        for row, (low, middle, high) in own.items():
+        for row, (low, middle, high) in rows.items():
             at = names.index(row) + shift
             axes.plot([low, high], [at, at], color=style.COLOURS[place], lw=1.6, alpha=0.7)
             axes.plot(middle, at, "o", color=style.COLOURS[place], ms=4, label=group)

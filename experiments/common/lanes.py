@@ -66,15 +66,15 @@ def roomy(n_workers: int, gradients: float) -> Callable[[simulation.Sizes], simu
         gradients: Of a trace.
     """
 
-    def sizes(own: simulation.Sizes) -> simulation.Sizes:
+    def sizes(needed: simulation.Sizes) -> simulation.Sizes:
         return replace(
-            own,
-            waves=max(own.waves, ceil_to_grid(int(gradients))),
-            updates=max(own.updates, ceil_to_grid(int(gradients))),
-            slots=max(own.slots, ceil_to_grid(3 * n_workers)),
-            directions=max(own.directions, 8) if own.runs == 0 else own.directions,
-            group=max(own.group, ceil_to_grid(8 * n_workers)),
-            single=False if own.runs == 0 else own.single,
+            needed,
+            waves=max(needed.waves, ceil_to_grid(int(gradients))),
+            updates=max(needed.updates, ceil_to_grid(int(gradients))),
+            slots=max(needed.slots, ceil_to_grid(3 * n_workers)),
+            directions=max(needed.directions, 8) if needed.runs == 0 else needed.directions,
+            group=max(needed.group, ceil_to_grid(8 * n_workers)),
+            single=False if needed.runs == 0 else needed.single,
         )
 
     return sizes
@@ -103,7 +103,7 @@ def replayed(
         sizes: Other room; None: `roomy` for the gradients.
         width: As in `simulation.sweep`.
     """
-    kept = simulation.sweep(
+    runs = simulation.sweep(
         replace(field.joined, metrics_of=(("model", raveled),)),
         [moved(lane.trace, lane.number, field.n_workers) for lane in lanes],
         optimizer,
@@ -114,6 +114,6 @@ def replayed(
         sizes=sizes or roomy(field.n_workers, gradients),
     ).records
     starts = [ravel_pytree(field.parts[lane.number].params)[0] for lane in lanes]
-    models = np.asarray(kept.metrics["model"])[:, 0] + np.stack(starts)[:, None]
-    columns = kept.time, kept.computed, kept.version  # one run alone has them without its axis
+    models = np.asarray(runs.metrics["model"])[:, 0] + np.stack(starts)[:, None]
+    columns = runs.time, runs.computed, runs.version  # one run alone has them without its axis
     return Ran(models, *(np.asarray(column).reshape(len(lanes), -1) for column in columns))

@@ -77,12 +77,12 @@ def spread_of_jobs(names: Sequence[str] = (*EVEN, *UNEVEN)) -> results.Table:
     every = np.asarray(clocks.recording("job_spread").columns["cov_median"], float)
     rows = []
     for name, times in zip(names, read_recordings(names), strict=True):
-        mean, own = times.mean(axis=1), unevenness(times)
+        mean, variation = times.mean(axis=1), unevenness(times)
         busy = 1.0 / times.max(axis=0).mean()
         gain = np.mean(1.0 / mean) * times.max(axis=0).mean()
-        where = np.mean(every < own)
+        where = np.mean(every < variation)
         ratio = mean.max() / mean.min()
-        rows.append((Path(name).stem, *times.shape, ratio, own, where, busy, gain))
+        rows.append((Path(name).stem, *times.shape, ratio, variation, where, busy, gain))
     below, above = np.mean(every < 0.15), np.mean(every >= 0.5)
     return results.Table(
         (

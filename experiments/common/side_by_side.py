@@ -55,9 +55,9 @@ def side_by_side(parts: Sequence[problems.Problem]) -> problems.Problem:
         ValueError: There is none, or they differ in more than that.
 
     Example:
-        >>> made = [problems.least_squares([[1.0], [2.0]], y, n_workers=2)
+        >>> parts = [problems.least_squares([[1.0], [2.0]], y, n_workers=2)
         ...         for y in ([1.0, 2.0], [0.0, 3.0])]
-        >>> both = side_by_side(made)
+        >>> both = side_by_side(parts)
         >>> loss, _ = both.gradient(both.params, 3, 0, jax.random.key(0))
         >>> both.n_workers, float(loss)
         (4, 4.5)
@@ -116,14 +116,14 @@ def moved(trace: traces.EventTrace, number: int, n_workers: int) -> traces.Event
 
     Example:
         >>> from asyncjax import clocks
-        >>> own = traces.asynchronous(clocks.constant([1.0, 3.0]), n_updates=4)
-        >>> moved(own, 2, 2).worker.tolist()
+        >>> trace = traces.asynchronous(clocks.constant([1.0, 3.0]), n_updates=4)
+        >>> moved(trace, 2, 2).worker.tolist()
         [4, 4, 4, 5]
     """
     by = np.int32(number * n_workers)
     jobs = {
-        name: None if kept is None else kept._replace(worker=np.asarray(kept.worker) + by)
-        for name, kept in (("open_jobs", trace.open_jobs), ("cancelled", trace.cancelled))
+        name: None if group is None else group._replace(worker=np.asarray(group.worker) + by)
+        for name, group in (("open_jobs", trace.open_jobs), ("cancelled", trace.cancelled))
     }
     worker = np.asarray(trace.worker) + by
     return trace._replace(worker=worker, n_workers=int(by) + n_workers, **jobs)

@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike
 from asyncjax.results import statistics
 
 
-def apart(text: str, own: ArrayLike, other: ArrayLike) -> statistics.Condition:
+def apart(text: str, one: ArrayLike, other: ArrayLike) -> statistics.Condition:
     """The condition that one method is lower: its interval goes from the least seed to the most.
 
     Args:
         text: Of the condition.
-        own: [S], positive numbers of a method by seed; infinity where it diverged.
+        one: [S], positive numbers of a method by seed; infinity where it diverged.
         other: [S], those of another on the same seeds.
 
     Example:
@@ -22,7 +22,7 @@ def apart(text: str, own: ArrayLike, other: ArrayLike) -> statistics.Condition:
         ('holds', 'no significant difference')
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        difference = np.log(np.asarray(own, float)) - np.log(np.asarray(other, float))
+        difference = np.log(np.asarray(one, float)) - np.log(np.asarray(other, float))
     difference = np.nan_to_num(difference, nan=0.0, posinf=1e9, neginf=-1e9)
     share = float(np.mean((difference < 0) + (difference == 0) / 2))
     mean, low, high = (float(end(difference)) for end in (np.mean, np.min, np.max))

@@ -148,7 +148,7 @@ def relations(result: Result, letter: str) -> dict[tuple[str, str], int]:
     pairs = list(combinations(sorted(result.methods), 2))
     level = 1 - 0.05 / max(len(pairs), 1)
     found = {pair: result.difference(*pair, letter, level=level) for pair in pairs}
-    return {pair: int(own.low > 0) - int(own.high < 0) for pair, own in found.items()}
+    return {pair: int(gap.low > 0) - int(gap.high < 0) for pair, gap in found.items()}
 
 
 def differing_of(result: Result) -> dict[str, tuple[str, ...]]:
@@ -246,16 +246,16 @@ def main_table(result: Result) -> results.Table:
     steps = {s: result.select(set=s).groupby("method")["step"].first() for s in sets}
     columns = {
         **{
-            f"rank, {letter}": own.apply(lambda ends: " to ".join(map(str, ends.unique())), axis=1)
-            for letter, own in ranks.items()
+            f"rank, {letter}": rank.apply(lambda ends: " to ".join(map(str, ends.unique())), axis=1)
+            for letter, rank in ranks.items()
         },
         **{
-            f"step, {letter}": own.map(lambda s: f"1/{1 / s:.3g}" if s < 1 else f"{s:.3g}")
-            for letter, own in steps.items()
+            f"step, {letter}": column.map(lambda s: f"1/{1 / s:.3g}" if s < 1 else f"{s:.3g}")
+            for letter, column in steps.items()
         },
         **{
-            f"time to {goal}, {letter}": own.str.replace("–", " to ")
-            for letter, own in times.items()
+            f"time to {goal}, {letter}": column.str.replace("–", " to ")
+            for letter, column in times.items()
         },
         f"gradients to {goal}": _spreads(result, sets[0], "gradients").map(_median),
         "final loss": medians["final_loss"].map(format_number),

@@ -142,9 +142,11 @@ def ran(
     gradients = settings.n_workers * settings.horizon * settings.pace  # were all the fastest
     most = 2 ** math.ceil(math.log2(gradients))
 
-    def roomy(own: Any) -> Any:
+    def roomy(needed: Any) -> Any:
         room = {"waves": most, "updates": most, "slots": SLOTS}
-        return replace(own, **{name: max(getattr(own, name), size) for name, size in room.items()})
+        return replace(
+            needed, **{name: max(getattr(needed, name), size) for name, size in room.items()}
+        )
 
     def lane(number: int, step: float) -> lanes.Lane:
         trace = every[number]._replace(weight=every[number].weight * np.float32(step))

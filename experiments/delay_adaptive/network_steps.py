@@ -322,10 +322,10 @@ def measured(
         delays = {"longest": int(delay.max()), "mean_delay": float(delay.mean())}
         head = {"scene": f"{base}, {law}", "base": base, "law": law}
         head |= {"set": letter, "instance": instance.number}
-        for (kind, rule, chosen), own in zip(asked, needed.tolist(), strict=True):
+        for (kind, rule, chosen), counts in zip(asked, needed.tolist(), strict=True):
             facts = {name: chosen.get(name, np.nan) for name in ("step", *KNOB_NAMES)}
             facts |= shared.spent(found[rule] if kind == TUNED else None)
-            for to, updates in zip(settings.levels, own, strict=True):
+            for to, updates in zip(settings.levels, counts, strict=True):
                 row = {"method": rule, "tuned_for": kind, "to": to, "updates": updates}
                 row["horizon"] = float(settings.n_updates)
                 rows.append(head | row | facts | delays)
@@ -396,8 +396,8 @@ def speed_table(result: Result) -> results.Table:
 
     def cells(base: str, rule: str, law: str) -> list[str]:
         scene = f"{base}, {law}"
-        own = rows[(rows["scene"] == scene) & (rows["method"] == rule) & (rows["set"] == "A")]
-        middle = protocol.reached(own["updates"], horizon).quartiles[1]
+        runs = rows[(rows["scene"] == scene) & (rows["method"] == rule) & (rows["set"] == "A")]
+        middle = protocol.reached(runs["updates"], horizon).quartiles[1]
         said = ["never" if middle is None else f"{middle:.0f}"]
         if rule == CONSTANT:
             return said + ["1"] * len(result.sets)
@@ -430,8 +430,8 @@ def share_table(result: Result) -> results.Table:
     found, pairs = shares(result), [*product(BEGINS, result.rows["base"].unique())]
 
     def cell(rule: str, kind: str, base: str) -> str:
-        own = [found[letter].get(kind, {}).get(rule, {}).get(base) for letter in result.sets]
-        return "" if None in own else ", ".join(f"{100 * share:.0f}" for share in own)
+        by_set = [found[letter].get(kind, {}).get(rule, {}).get(base) for letter in result.sets]
+        return "" if None in by_set else ", ".join(f"{100 * share:.0f}" for share in by_set)
 
     return part.table(
         ("rule", *(f"{base}, {kind}" for kind, base in pairs)),
@@ -473,11 +473,11 @@ def rules_figure(result: Result) -> Illustration:
         for axes, kind in zip(panels, BEGINS, strict=True):
             met = _last(result, set="A", tuned_for=kind, method=rules, instance=0)
             for row in met.to_dict("records"):
-                own = _ratio(result, row["scene"], "A", kind, row["method"])
+                ratio = _ratio(result, row["scene"], "A", kind, row["method"])
                 law, base = LAWS.index(row["law"]), list(BASES).index(row["base"])
                 at = rules.index(row["method"]) + 0.22 * (law - 1) + 0.06 * (base - 1)
-                axes.plot([own["low"], own["high"]], [at, at], color=f"C{law}", linewidth=1)
-                axes.plot(own["ratio"], at, marks[row["base"]], color=f"C{law}", markersize=4)
+                axes.plot([ratio["low"], ratio["high"]], [at, at], color=f"C{law}", linewidth=1)
+                axes.plot(ratio["ratio"], at, marks[row["base"]], color=f"C{law}", markersize=4)
             axes.axvline(1.0, color="0.5", linewidth=1, zorder=0)
             set_log(axes.xaxis, True)
             axes.set(xlabel="constant step over the rule, updates", title=BEGINS[kind])

@@ -319,9 +319,9 @@ def points(result: Result) -> dict[str, tuple[float, float, bool]]:
         rows = result.select(set="A", method=[OURS, FIXED], **_where(scene, levels(result)))
         wide = rows.pivot_table("needed", "to", "method", "max")
         for bound, rules in enumerate(([OURS, FIXED], [OURS])):
-            kept = wide.index[np.isfinite(wide[rules]).all(axis=1)]
-            if len(kept):
-                where = _where(scene, kept.max())
+            targets = wide.index[np.isfinite(wide[rules]).all(axis=1)]
+            if len(targets):
+                where = _where(scene, targets.max())
                 ratio = float(result.ratio(FIXED, OURS, set="A", where=where)["ratio"].iloc[0])
                 found[scene] = predicted(result, scene, "A"), ratio, bool(bound)
                 break
@@ -333,7 +333,9 @@ def told(claims: Sequence[Claim], result: Result) -> dict[str, dict[str, dict[st
     found = {}
     for claim in claims:
         by_set = {one: result.conditions(claim, one) for one in result.sets}
-        words = pd.DataFrame({s: {c.text: c.verdict for c in own} for s, own in by_set.items()})
+        words = pd.DataFrame(
+            {s: {c.text: c.verdict for c in conditions} for s, conditions in by_set.items()}
+        )
         words["both"] = words[result.sets[0]].where(words.nunique(axis=1, dropna=False) == 1)
         counts = {"ahead": (words == HOLDS).sum(), "behind": (words == FAILS).sum()}
         table = pd.DataFrame({**counts, "of": words.count()})

@@ -94,7 +94,7 @@ def unsafe(result: Result) -> dict[str, Any]:
 def answer(result: Result) -> str:
     """From which period on each rule diverges at the largest c."""
     last = f"{result.rows['c'].max():g}"
-    said = [f"{name} {own[last]:g}" for name, own in unsafe(result).items()]
+    said = [f"{name} {periods[last]:g}" for name, periods in unsafe(result).items()]
     return f"At c = {last} the least T at which iterates diverge: {', '.join(said)}."
 
 

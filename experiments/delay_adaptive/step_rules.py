@@ -520,11 +520,11 @@ def measured(settings: Settings, make: Make, data: str, law: str) -> pd.DataFram
         found = np.empty(len(tried))
         for arm in case:
             task, rules = arm.tasks[place], arm.rules
-            own = [at for at, (method, _) in enumerate(tried) if method in rules]
-            pairs = (tried[at] for at in own)
+            indices = [at for at, (method, _) in enumerate(tried) if method in rules]
+            pairs = (tried[at] for at in indices)
             chosen = [(rules[name], one["multiple"] * task.step_size) for name, one in pairs]
             updates, _, left = arm.run(place, chosen, settings.levels)
-            found[own] = score(updates, left, task.trace.n_updates)
+            found[indices] = score(updates, left, task.trace.n_updates)
         return found
 
     space = {"multiple": search.Knob(settings.multiples)}
@@ -533,8 +533,8 @@ def measured(settings: Settings, make: Make, data: str, law: str) -> pd.DataFram
     for letter, role in SETS.items():
         found = tuned(settings, role, spaces, scores)
         for instance, place in enumerate(sets.places(sets.drawn(settings), role)):
-            own = head | {"set": letter, "instance": instance}
-            rows += [own | row for row in _rows(settings, case, place, found)]
+            about = head | {"set": letter, "instance": instance}
+            rows += [about | row for row in _rows(settings, case, place, found)]
     return pd.DataFrame(numbers.rounded(rows, DIGITS))
 
 

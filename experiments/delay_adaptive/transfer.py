@@ -359,10 +359,10 @@ def compared(settings: Settings, runs: Frame) -> Frame:
         updates=runs["updates"].clip(upper=settings.n_updates),
         times=runs[["times", "end"]].min(axis=1),
     )
-    own = runs[runs["chosen"] == OWN].set_index([*met, "method"])
-    constant = own.xs(CONSTANT, level="method")["updates"].rename("constant")
-    own = own[["updates", "times", "missed"]].add_prefix("own_")
-    runs = runs.drop(columns="missed").join(own, on=own.index.names).join(constant, on=met)
+    tuned = runs[runs["chosen"] == OWN].set_index([*met, "method"])
+    constant = tuned.xs(CONSTANT, level="method")["updates"].rename("constant")
+    tuned = tuned[["updates", "times", "missed"]].add_prefix("own_")
+    runs = runs.drop(columns="missed").join(tuned, on=tuned.index.names).join(constant, on=met)
     runs = runs.rename(columns={"own_missed": "missed"}).assign(
         regret=runs["updates"] / runs["own_updates"],
         slower=runs["times"] / runs["own_times"],
@@ -412,11 +412,11 @@ def summaries(settings: Settings, runs: Frame, shown: Frame) -> Iterator[dict[st
     pooled = dict(iter(shown.assign(data=ALL).groupby("scene")))
     frames = [pooled.pop(CARRIED, shown[:0]), shown[shown["scene"] == CARRIED]]
     frames += [pooled[one] for one in (UNTUNED, *settings.scenes) if one in pooled]
-    for key, own in (group for one in frames for group in one.groupby(names, sort=False)):
+    for key, frame in (group for one in frames for group in one.groupby(names, sort=False)):
         scene, *_, letter, rule = key
         count = int(trials[letter, rule]) if scene == CARRIED else np.nan
         cost = {"trials": count, "gradients": count * price, "at_edge": bool(edges[letter, rule])}
-        yield dict(zip(names, key, strict=True)) | row_of(own, settings.n_updates) | cost
+        yield dict(zip(names, key, strict=True)) | row_of(frame, settings.n_updates) | cost
 
 
 def _untuned(rows: Frame, rule: str) -> str:
@@ -440,8 +440,8 @@ def result_of(settings: Settings, runs: Frame) -> Result:
     rows = pd.DataFrame(numbers.rounded(list(summaries(settings, runs, shown)), DIGITS))
     carried = shown[shown["scene"] == CARRIED]
     maps = {
-        algorithm: {rule: _map(own[own["method"] == rule], settings.laws) for rule in RULES}
-        for algorithm, own in carried.groupby("algorithm", sort=False)
+        algorithm: {rule: _map(frame[frame["method"] == rule], settings.laws) for rule in RULES}
+        for algorithm, frame in carried.groupby("algorithm", sort=False)
     }
     facts: dict[str, Any] = {n: getattr(settings, n) for n in ("instances", "n_updates", "level")}
     facts |= {"laws": list(settings.laws), "maps": numbers.rounded(maps, DIGITS)}

@@ -296,7 +296,7 @@ def train(
 
     def update(carry: tuple[Any, Any, Any], x: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         (params, state, models), (count, late) = carry, x
-        models = jax.tree.map(lambda kept, leaf: kept.at[count % rows].set(leaf), models, params)
+        models = jax.tree.map(lambda past, leaf: past.at[count % rows].set(leaf), models, params)
         leaves, tree = jax.tree.flatten(models)
         ages = jnp.minimum(late, count)
         read = tree.unflatten(

@@ -421,8 +421,8 @@ def figure(result: Result) -> Illustration:
         for axes, (task, laws) in zip(panels, tasks.items(), strict=True):
             constant = [law for law in laws if law.isdigit()]
             for name, style in styles.items():
-                own = [losses(result, name, task=task, law=law) for law in constant]
-                seen = results.median_and_spread(np.stack(own))
+                by_law = [losses(result, name, task=task, law=law) for law in constant]
+                seen = results.median_and_spread(np.stack(by_law))
                 at = [int(law) for law in constant]
                 axes.fill_between(at, seen.low, seen.high, color=style.colour, alpha=0.15)
                 axes.plot(at, seen.median, color=style.colour, linestyle=style.dash, label=name)

@@ -125,7 +125,7 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
     features, labels = mixture(seed, settings.rows, settings.clusters)
     n, every = len(SECONDS), np.arange(len(features), dtype=np.int32)
     model = problems.MLP(hidden=(settings.hidden,), classes=CLASSES)
-    made = problems.classification(
+    problem = problems.classification(
         model,
         features,
         labels,
@@ -137,8 +137,8 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
     )
     entropy, hit = (Loss(Network(model, compare)) for compare in (cross_entropy, is_hit))
     return replace(
-        made,
-        params=first_params(made.params, jax.random.key(seed)),
+        problem,
+        params=first_params(problem.params, jax.random.key(seed)),
         objective_of=Mean(entropy, on_test=True),
         metrics_of=(("accuracy", Mean(hit, on_test=True)),),
     )
@@ -146,15 +146,17 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
 
 def first_params(params: Any, key: jax.Array) -> Any:
     """The same tree, uniform within 1 / sqrt(inputs of the layer), biases too, as torch has it."""
-    made = {}
+    drawn = {}
     for place, (name, layer) in enumerate(sorted(params.items())):
-        bound, own = layer["kernel"].shape[0] ** -0.5, jax.random.fold_in(key, place)
-        made[name] = {
-            part: jax.random.uniform(jax.random.fold_in(own, number), leaf.shape, leaf.dtype, -1, 1)
+        bound, layer_key = layer["kernel"].shape[0] ** -0.5, jax.random.fold_in(key, place)
+        drawn[name] = {
+            part: jax.random.uniform(
+                jax.random.fold_in(layer_key, number), leaf.shape, leaf.dtype, -1, 1
+            )
             * bound
             for number, (part, leaf) in enumerate(sorted(layer.items()))
         }
-    return made
+    return drawn
 
 
 def trace_of(way: Way, phases: int) -> traces.EventTrace:

@@ -114,8 +114,8 @@ def study_of(settings: Settings) -> Result:
         for seed in range(settings.seed, settings.seed + settings.seeds):
             for arm in arms_of(settings, scene):
                 trial = known[scene.n_workers, arm.name].trial
-                made = run_once(settings, scene, arm, trial, seed)
-                runs.setdefault((scene, arm.name), []).append(made)
+                run = run_once(settings, scene, arm, trial, seed)
+                runs.setdefault((scene, arm.name), []).append(run)
         print(f"{scene.name} is done", flush=True)
     return as_rows(settings, known, runs)
 
@@ -196,7 +196,7 @@ def _inner_problem(settings: Settings, scene: Scene, seed: int) -> problems.Prob
         heads=settings.heads,
         length=settings.length,
     )
-    made = problems.language_model(
+    problem = problems.language_model(
         model,
         text.inputs,
         text.targets,
@@ -207,7 +207,7 @@ def _inner_problem(settings: Settings, scene: Scene, seed: int) -> problems.Prob
         key=jax.random.fold_in(key, 2),
     )
     loss = Loss(Network(model, token_cross_entropy))
-    return replace(made, objective_of=Mean(loss, on_test=True), metrics_of=())
+    return replace(problem, objective_of=Mean(loss, on_test=True), metrics_of=())
 
 
 @cache
@@ -219,9 +219,9 @@ def _adamw(rate: float) -> optax.GradientTransformation:
 def _problem(
     settings: Settings, scene: Scene, seed: int, inner: float, local: tuple[int, ...]
 ) -> problems.Problem:
-    made = _inner_problem(settings, scene, seed)
+    problem = _inner_problem(settings, scene, seed)
     counts = np.array(local, np.int32)
-    return problems.local_steps(made, n_steps=counts, optimizer=_adamw(inner), keep_state=True)
+    return problems.local_steps(problem, n_steps=counts, optimizer=_adamw(inner), keep_state=True)
 
 
 @jax.jit
@@ -301,15 +301,15 @@ def train(
     return {name: np.asarray(values, float) for name, values in found.items()}
 
 
-def common_sizes(own: simulation.Sizes, n_workers: int) -> simulation.Sizes:
+def common_sizes(needed: simulation.Sizes, n_workers: int) -> simulation.Sizes:
     """Sizes that the traces of all arms share, so that they share compilations."""
     return replace(
-        own,
-        waves=max(own.waves, 1024),
-        updates=max(own.updates, 1024),
-        slots=max(own.slots, n_workers + 4),
-        directions=max(own.directions, 4),
-        group=max(own.group, ceil_to_grid(2 * n_workers)),
+        needed,
+        waves=max(needed.waves, 1024),
+        updates=max(needed.updates, 1024),
+        slots=max(needed.slots, n_workers + 4),
+        directions=max(needed.directions, 4),
+        group=max(needed.group, ceil_to_grid(2 * n_workers)),
         single=False,
     )
 
@@ -349,13 +349,13 @@ def as_rows(settings: Settings, known: Known, runs: Runs) -> Result:
 def costs_of(runs: Sequence[Run], waits: Sequence[Run], horizon: float) -> dict[str, float]:
     """What runs did and sent up to the horizon, medians over seeds; also over those who wait."""
 
-    def moved(axis: str, own: Sequence[Run]) -> float:
-        return float(np.median([at(run["time"], run[axis], horizon) for run in own]))
+    def moved(axis: str, group: Sequence[Run]) -> float:
+        return float(np.median([at(run["time"], run[axis], horizon) for run in group]))
 
     tokens, sent = (moved(axis, runs) for axis in AXES)
     return {
-        "updates": float(np.median([own["updates"] for own in runs])),
-        "delay": float(np.median([own["delay"] for own in runs])),
+        "updates": float(np.median([run["updates"] for run in runs])),
+        "delay": float(np.median([run["delay"] for run in runs])),
         "thousand_tokens": tokens / 1e3,
         "megabytes": sent / 1e6,
         "times_thousand_tokens": tokens / moved(AXES[0], waits),
@@ -380,7 +380,7 @@ def at(axis: Sequence[float], values: Sequence[float], point: float) -> float:
     return float(np.interp(point, axis, values, right=np.nan))
 
 
-def speed_up(horizon: float, own: Run, other: Run) -> float:
+def speed_up(horizon: float, run: Run, other: Run) -> float:
     """The horizon over the time from which on a run stays at the other's last loss; 0 if never.
 
     Example:
@@ -388,16 +388,16 @@ def speed_up(horizon: float, own: Run, other: Run) -> float:
         >>> speed_up(6.0, run, {"final": 2})
         1.2
     """
-    watched = np.asarray(own["time"]) < horizon
-    moments = np.append(np.asarray(own["time"])[watched], horizon)
-    losses = np.append(np.asarray(own["loss"])[watched], own["final"])
+    watched = np.asarray(run["time"]) < horizon
+    moments = np.append(np.asarray(run["time"])[watched], horizon)
+    losses = np.append(np.asarray(run["loss"])[watched], run["final"])
     marks = {"interpolate": True, "stays": True}
     return horizon / float(results.time_to_target(moments, losses, float(other["final"]), **marks))
 
 
-def at_equal(axis: str, horizon: float, own: Run, other: Run) -> float:
+def at_equal(axis: str, horizon: float, run: Run, other: Run) -> float:
     """A run's loss when it has done or sent as much as the other at the horizon; NaN beyond."""
-    return at(own[axis], own["loss"], at(other["time"], other[axis], horizon))
+    return at(run[axis], run["loss"], at(other["time"], other[axis], horizon))
 
 
 def claims(result: Result) -> tuple[Claim, ...]:
@@ -436,12 +436,12 @@ def cost_table(result: Result) -> results.Table:
     first, rows = result.rows.groupby("workers", sort=False)["scene"].first(), []
     for workers, scene in first.items():
         for arm in result.methods:
-            own, costs = result.select(scene=scene, method=arm), result.facts["costs"][scene][arm]
+            runs, costs = result.select(scene=scene, method=arm), result.facts["costs"][scene][arm]
             size, delay = costs["megabytes"], costs["delay"]
             done = [costs["updates"], f"{delay:.1f}" if delay else "0", costs["thousand_tokens"]]
             done += [f"{size:.1f}" if size < 10 else f"{size:.0f}"]
-            equal = (spread(own[f"at_equal_{axis}"].to_numpy()) for axis in AXES)
-            texts = (own if isinstance(own, str) else f"{own:.0f}" for own in done)
+            equal = (spread(runs[f"at_equal_{axis}"].to_numpy()) for axis in AXES)
+            texts = (cell if isinstance(cell, str) else f"{cell:.0f}" for cell in done)
             rows.append((str(workers) if arm == SYNCHRONOUS else "", arm, *texts, *equal))
     heads = ("workers", "arm", "updates", "mean delay", "thousand tokens", "MB")
     return by_arm(
@@ -456,8 +456,8 @@ def cost_table(result: Result) -> results.Table:
 def tuning_table(result: Result) -> results.Table:
     """What the tuning took."""
     rows, names = [], ["inner", "outer", "momentum"]
-    for (workers, arm), own in result.rows.groupby(["workers", "method"], sort=False):
-        trials, at_edge, *chosen = own[["trials", "at_edge", *names]].iloc[0]
+    for (workers, arm), runs in result.rows.groupby(["workers", "method"], sort=False):
+        trials, at_edge, *chosen = runs[["trials", "at_edge", *names]].iloc[0]
         where, edge = str(workers) if arm == SYNCHRONOUS else "", "yes" if at_edge else ""
         rows.append((where, arm, *(f"{one:.3g}" for one in chosen), int(trials), edge))
     heads = ("workers", "arm", "AdamW", "outer rate", "momentum", "trials", "at an end")
@@ -490,8 +490,8 @@ def spans(result: Result) -> dict[str, Any]:
     """Least and most of the medians of all arms that do not wait for everybody, by scene."""
     others: Any = middles(result).drop(SYNCHRONOUS, level="method").groupby("scene")
     return {
-        scene: own.agg(["min", "max"]).set_axis(["least", "most"]).to_dict()
-        for scene, own in others
+        scene: medians.agg(["min", "max"]).set_axis(["least", "most"]).to_dict()
+        for scene, medians in others
     }
 
 
@@ -499,9 +499,9 @@ def ahead(result: Result) -> dict[str, Any]:
     """On how many seeds arms end below the synchronous server, and each below SGD by scene."""
     rows = result.rows[result.rows["method"] != SYNCHRONOUS]
     found: dict[str, Any] = {}
-    for uneven, own in rows.groupby("uneven")["less"]:
+    for uneven, gaps in rows.groupby("uneven")["less"]:
         kind = "uneven" if uneven else "even"
-        found[kind] = {"ahead": int((own < 0).sum()), "of": len(own)}
+        found[kind] = {"ahead": int((gaps < 0).sum()), "of": len(gaps)}
     below = rows["less_than_sgd"].lt(0).groupby([rows["method"], rows["scene"]]).sum()
     return found | {"of_sgd": below.unstack().T.to_dict()}
 
@@ -514,7 +514,9 @@ def more(result: Result) -> dict[str, Any]:
     return {
         "momentum": {
             workers: {
-                arm: own["0.9"] - own["0"] for arm, own in arms.items() if {"0", "0.9"} <= {*own}
+                arm: losses["0.9"] - losses["0"]
+                for arm, losses in arms.items()
+                if {"0", "0.9"} <= {*losses}
             }
             for workers, arms in result.facts["least_loss_by_momentum"].items()
         },
@@ -536,9 +538,9 @@ def figure(result: Result) -> Illustration:
     """Last losses less the synchronous server's, a panel a number of workers."""
     panels: dict[str, Any] = {}
     others = result.rows[result.rows["method"] != SYNCHRONOUS]
-    for (workers, arm, scene), own in others.groupby(["workers", "method", "scene"], sort=False):
+    for (workers, arm, scene), runs in others.groupby(["workers", "method", "scene"], sort=False):
         dots = panels.setdefault(f"{workers} workers", {}).setdefault(arm, {})
-        dots[scene.split(", ", 1)[1]] = tuple(own["less"].quantile([0.25, 0.5, 0.75]))
+        dots[scene.split(", ", 1)[1]] = tuple(runs["less"].quantile([0.25, 0.5, 0.75]))
     return Illustration(
         forest(panels, "loss less that of DiLoCo", neutral=0.0, log=False),
         "Last losses less the synchronous server's on the same seed, median and quartiles.",

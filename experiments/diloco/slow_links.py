@@ -125,7 +125,7 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
         heads=2,
         length=settings.length,
     )
-    made = problems.language_model(
+    problem = problems.language_model(
         model,
         text.inputs,
         text.targets,
@@ -136,7 +136,7 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
         key=jax.random.fold_in(key, 2),
     )
     loss = Loss(Network(model, token_cross_entropy))
-    return replace(made, objective_of=Mean(loss, on_test=True), metrics_of=())
+    return replace(problem, objective_of=Mean(loss, on_test=True), metrics_of=())
 
 
 @cache
@@ -243,9 +243,9 @@ def study_of(settings: Settings) -> Result:
 
     def report(scene: str, way: Way, link: str, trial: Trial, count: int) -> None:
         for instance in range(settings.seeds):
-            made = run_once(settings, way, link, trial, settings.seed + instance)
+            run = run_once(settings, way, link, trial, settings.seed + instance)
             row = {"scene": scene, "set": "A", "instance": instance, "method": way.name}
-            row |= {name: float(made[name]) for name in MEASURED}
+            row |= {name: float(run[name]) for name in MEASURED}
             rows.append(row | trial._asdict() | {"trials": count})
 
     for link in LINKS:
@@ -297,12 +297,12 @@ def losses(result: Result) -> results.Table:
 
 def messages(result: Result) -> results.Table:
     """What was done and sent."""
-    own = result.rows.groupby(["scene", "method"], sort=False)[["updates", "megabytes"]].median()
+    median = result.rows.groupby(["scene", "method"], sort=False)[["updates", "megabytes"]].median()
     rows = [
         (link, way.name, f"{one.updates:.0f}", f"{one.megabytes:.2f}", *_taken(result, link, way))
         for link in LINKS
         for way in WAYS
-        for one in [own.loc[link, way.name]]
+        for one in [median.loc[link, way.name]]
     ]
     heads = ("link", "way", "updates", "MB of a worker", "AdamW", "outer", "at an end")
     caption = (

@@ -85,6 +85,6 @@ def rows(length: int, characters: int, test_rows: int) -> Text:
         train.append(problems.windows(tokens[:first], length))
         test.append(problems.windows(tokens[first:], length))
     inputs, targets = (np.concatenate(part) for part in zip(*train, strict=True))
-    kept = [np.concatenate(part) for part in zip(*test, strict=True)]
-    chosen = np.random.default_rng(0).permutation(len(kept[0]))[:test_rows]
-    return Text(inputs, targets, kept[0][chosen], kept[1][chosen])
+    unseen = [np.concatenate(part) for part in zip(*test, strict=True)]
+    chosen = np.random.default_rng(0).permutation(len(unseen[0]))[:test_rows]
+    return Text(inputs, targets, unseen[0][chosen], unseen[1][chosen])

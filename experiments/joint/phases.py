@@ -221,7 +221,7 @@ def right(result: Result) -> dict[str, int]:
     """In how many cells of each set the rule of thumb is right, and of how many."""
     gains = {letter: gains_of(result, letter) for letter in result.sets}
     rule = rule_of(gains["A"])
-    right = {letter: rule.right(own) if rule else 0 for letter, own in gains.items()}
+    right = {letter: rule.right(by_cell) if rule else 0 for letter, by_cell in gains.items()}
     return right | {"cells": len(gains["A"])}
 
 
@@ -235,12 +235,12 @@ def map_table(result: Result) -> results.Table:
     for count, skew in product(counts, skews):
         cells = []
         for slower in uneven:
-            gains = [own[Cell(slower, skew, count)] for own in both]
+            gains = [by_cell[Cell(slower, skew, count)] for by_cell in both]
             ratios = (f"{g.ratio:.2f}{'' if g.difference.significant else '*'}" for g in gains)
             cells.append(f"{', '.join(ratios)} ({brief(gains[0].best)})")
         rows.append([f"{skew:.0%}", str(count), *cells])
     return part.table(
-        ["rows dealt by label", "rows of a unit", *(f"{own:g} times slower" for own in uneven)],
+        ["rows dealt by label", "rows of a unit", *(f"{times:g} times slower" for times in uneven)],
         rows,
         "Both together over the best other arm (its name is that of set A), set A, set B; a"
         " star: the interval holds 1.",

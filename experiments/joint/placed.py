@@ -224,7 +224,7 @@ def sites_of(
         if fits.any():
             size = jobs.samples * cluster.sample_times(jobs).across
             job = int(np.where(fits, size, -1.0).argmax())
-            return {name: _site(place, work, own, job) for name, own in schedules.items()}
+            return {name: _site(place, work, plan, job) for name, plan in schedules.items()}
     raise RuntimeError(f"no job of {instance} is completed by all schedulers")
 
 
@@ -268,11 +268,11 @@ def served(counts: np.ndarray) -> np.ndarray:
         >>> served(np.array([2, 3, 6])).T.tolist()
         [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0], [1.5, 1.5, 1.5, 1.5]]
     """
-    own = SHARDS // 2
-    power = np.zeros((own, len(counts)))
+    shards = SHARDS // 2
+    power = np.zeros((shards, len(counts)))
     for slot, count in enumerate(counts):
-        least = np.argsort((power[:, :slot] > 0).sum(1), kind="stable")[: int(min(count, own))]
-        power[least, slot] = max(1.0, count / own)
+        least = np.argsort((power[:, :slot] > 0).sum(1), kind="stable")[: int(min(count, shards))]
+        power[least, slot] = max(1.0, count / shards)
     return power
 
 
@@ -317,19 +317,19 @@ def alike(several: Sequence[Rounds]) -> list[traces.EventTrace]:
     What is added comes after the budget: rounds of one unit of time, of as many workers as are
     needed to make the numbers equal.
     """
-    rounds = np.array([len(own.k) for own in several])
-    arrivals = np.array([own.k.sum() for own in several])
+    rounds = np.array([len(run.k) for run in several])
+    arrivals = np.array([run.k.sum() for run in several])
     updates = int(rounds.max()) + 1
     while (
         (total := (arrivals + updates - rounds).max()) - arrivals > SHARDS * (updates - rounds)
     ).any():
         updates += 1 + updates // 20
     found = []
-    for own in several:
-        more, left = updates - len(own.k), int(total - own.k.sum())
+    for run in several:
+        more, left = updates - len(run.k), int(total - run.k.sum())
         k = np.full(more, left // more) + (np.arange(more) < left % more)
         rest = _rounds(np.tile(np.arange(SHARDS), (more, 1)), np.ones((more, SHARDS)), k)
-        found.append(trace_of_rounds(Rounds(*map(np.concatenate, zip(own, rest, strict=True)))))
+        found.append(trace_of_rounds(Rounds(*map(np.concatenate, zip(run, rest, strict=True)))))
     return found
 
 
@@ -366,7 +366,7 @@ def plans_of(
         def arrivals(rule: traces.Dispatch, _: int) -> traces.EventTrace:
             return trace(training.PURE, 1, at, scheduler, limit // 2, dispatch=rule)
 
-        crews = [np.flatnonzero(own) for own in sites[at][scheduler].present.T]
+        crews = [np.flatnonzero(present) for present in sites[at][scheduler].present.T]
         return shuffled_over(crews, noises[at], limit, arrivals)
 
     @cache
@@ -536,9 +536,9 @@ def schedule_table(result: Result) -> results.Table:
     by = ["scene", "scheduler", "set"]
     means = result.select(tuned_for=END).groupby(by, sort=False)[[*forms]].mean()
     rows, said = [], words(result, claims(result))
-    for (place, scheduler), own in means.groupby(by[:2], sort=False):
+    for (place, scheduler), group in means.groupby(by[:2], sort=False):
         earned, *rest = (
-            ", ".join(f"{x:{form}}" for x in own[name]) for name, form in forms.items()
+            ", ".join(f"{x:{form}}" for x in group[name]) for name, form in forms.items()
         )
         rows.append([place, scheduler, earned, said.get(f"{place}, {earns(scheduler)}", ""), *rest])
     heads = ["place", "scheduler", "utility of all jobs", "PD-ORS earns more", "slots of the job"]

@@ -96,7 +96,7 @@ def rows_of(
         worlds, lambda arm, _, at: plans(arm.asked)[at], lambda *_: end, end, settings.trials
     )
     counts = {
-        arm: max(int((np.asarray(own.trace.time) <= end).sum()) for own in plans(arm.asked))
+        arm: max(int((np.asarray(plan.trace.time) <= end).sum()) for plan in plans(arm.asked))
         for arm in arms
     }
     levels = (*map(str, scene.levels), *goals)
@@ -125,8 +125,8 @@ def plans_of(
 
     @cache
     def plans(asked: str) -> tuple[simulation.ReplayPlan, ...]:
-        most = max(trace(asked, *own, until=crew.horizon).n_updates for own in crews)
-        several = [trace(asked, *own, n_updates=most + 1) for own in crews]
+        most = max(trace(asked, *pair, until=crew.horizon).n_updates for pair in crews)
+        several = [trace(asked, *pair, n_updates=most + 1) for pair in crews]
         return training.planned(several, most, settings.records)
 
     return plans
@@ -168,7 +168,7 @@ def goals_of(result: Result) -> list[tuple[str, str]]:
 
 def last_goals(result: Result) -> dict[str, list[str]]:
     """The last level and the end of each scene."""
-    return {scene: own[1].tolist()[-2:] for scene, own in _by_scene(result)}
+    return {scene: goals[1].tolist()[-2:] for scene, goals in _by_scene(result)}
 
 
 def _by_scene(result: Result) -> Any:
@@ -260,7 +260,7 @@ def gain_table(result: Result) -> results.Table:
     """Both together against the best single arm, and the interaction, at the last goals."""
     rows = [
         [scene, aim(goal), best]
-        + [ratio(own[name]) for name in ("against", "interaction") for own in by_set.values()]
+        + [ratio(apart[name]) for name in ("against", "interaction") for apart in by_set.values()]
         for scene, goal, best, by_set in at_last(result)
     ]
     heads = ["scene", "target", "best of the others", "both / it, set A", "set B"]
@@ -270,7 +270,7 @@ def gain_table(result: Result) -> results.Table:
 
 def words(result: Result, asked: Sequence[Claim]) -> dict[str, str]:
     """Verdicts of both sets by claim."""
-    return {text: ", ".join(own.values()) for text, own in result.verdicts(asked).items()}
+    return {text: ", ".join(by_set.values()) for text, by_set in result.verdicts(asked).items()}
 
 
 def claim_table(result: Result) -> results.Table:
@@ -299,10 +299,10 @@ def gains(result: Result) -> dict[str, Any]:
     for scene, goal, _, by_set in at_last(result):
         found.setdefault(scene, {})["end" if goal == END else "level"] = {
             letter: {
-                "best_other": ends(own["against"])[1],
-                "order": ends(own["order, bias removed"])[1],
+                "best_other": ends(apart["against"])[1],
+                "order": ends(apart["order, bias removed"])[1],
             }
-            for letter, own in by_set.items()
+            for letter, apart in by_set.items()
         }
     return found
 
@@ -313,8 +313,8 @@ FACTS = {"gains": gains}
 def times_figure(result: Result) -> Illustration:
     """Geometric mean times of all arms, a panel a scene, a colour a level."""
     panels: dict[str, Any] = {}
-    for scene, own in _by_scene(result):
-        *levels, _ = own[1]
+    for scene, goals in _by_scene(result):
+        *levels, _ = goals[1]
         dots = panels[f"{scene}: {', '.join(map(aim, levels))}"] = {}
         for target, goal in zip(("first target", "second", "third"), levels, strict=False):
             of_arms = {
@@ -335,10 +335,10 @@ def effects_figure(result: Result) -> Illustration:
     panels: dict[str, Any] = {}
     for scene, goal, _, by_set in at_last(result):
         title = "gap at the end" if goal == END else "time to the last target"
-        for letter, own in by_set.items():
+        for letter, apart in by_set.items():
             dots = panels.setdefault(title, {}).setdefault(f"set {letter}", {})
             names = ("order alone", "order, bias removed", "interaction")
-            dots |= {f"{scene}: {name}": ends(own[name]) for name in names}
+            dots |= {f"{scene}: {name}": ends(apart[name]) for name in names}
     return Illustration(
         forest(panels, "ratio; below 1 is a gain"),
         "What each of the two is worth, alone and beside the other: ratio of times with intervals;"

@@ -249,7 +249,7 @@ class Training:
 
     def curves(self, arm: Arm, number: int, tried: Sequence[Setting]) -> list[Curve]:
         """What an arm does in world `number` with each of some settings; each is run once."""
-        asked = [(arm, number, arm.setting(own), float(own[STEP])) for own in tried]
+        asked = [(arm, number, arm.setting(knobs), float(knobs[STEP])) for knobs in tried]
         new: dict[tuple[int, int], list[float]] = {}
         for *_, setting, step in (one for one in dict.fromkeys(asked) if one not in self._known):
             new.setdefault(setting, []).append(step)
@@ -293,11 +293,11 @@ def problem_of(world: World, is_drawn: bool, load: int) -> problems.Problem:
 
 
 def planned(
-    made: Sequence[traces.EventTrace], most: int, records: int
+    several: Sequence[traces.EventTrace], most: int, records: int
 ) -> tuple[simulation.ReplayPlan, ...]:
     """Plans of traces with about so many records among the first `most` updates."""
     every = max(1, most // records)
-    return tuple(simulation.plan(trace, record_every=every, width=1) for trace in made)
+    return tuple(simulation.plan(trace, record_every=every, width=1) for trace in several)
 
 
 def measured(
@@ -328,7 +328,9 @@ def measured(
             arm, goal = spaces[name]
             print(".", end="", flush=True)
             each = [runs.curves(arm, number, tried) for number in places]
-            return np.mean([[one.score(goal, horizon) for one in own] for own in each], 0).tolist()
+            return np.mean(
+                [[one.score(goal, horizon) for one in group] for group in each], 0
+            ).tolist()
 
         return tune(
             {name: arm.space for name, (arm, _) in spaces.items()},
@@ -343,23 +345,23 @@ def measured(
     by_set, rows = {letter: tuned(role) for letter, role in settings.roles.items()}, []
     for arm, (letter, role) in product(gradients, settings.roles.items()):
         found = {goal: by_set[letter][f"{arm.name} | {goal}"] for goal in goals}
-        best = [own.best.settings for own in found.values()]
+        best = [outcome.best.settings for outcome in found.values()]
         for instance, number in enumerate(sets.places(settings.drawn, role)):
             curves = runs.curves(arm, number, best)
-            for (goal, own), curve in zip(found.items(), curves, strict=True):
-                spent = gradients[arm] * settings.tuning_instances * len(own.trials)
+            for (goal, outcome), curve in zip(found.items(), curves, strict=True):
+                spent = gradients[arm] * settings.tuning_instances * len(outcome.trials)
                 row = {
                     "scene": scene,
                     "set": letter,
                     "instance": instance,
                     "method": arm.name,
                     "tuned_for": goal,
-                    **own.best.settings,
+                    **outcome.best.settings,
                     "value": curve.reached(goal),
                     "horizon": np.inf if goal == END else horizon,
-                    "trials": len(own.trials),
+                    "trials": len(outcome.trials),
                     "tuning_gradients": spent,
-                    "at_edge": bool(own.edges),
+                    "at_edge": bool(outcome.edges),
                 }
                 rows.append(row | dict(beside(arm, number, row)))
     return pd.DataFrame(rows)

@@ -167,9 +167,11 @@ class Question(NamedTuple):
     below: float | None = None
     around: tuple[float, float] | None = None  # the nearest scenes below and above
 
-    def parted(self, own: Scenes, group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def parted(
+        self, cases: Scenes, group: Sequence[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The scenes of a group that say yes, and those that say no."""
-        values = own.answers[self.what].to_numpy()
+        values = cases.answers[self.what].to_numpy()
         said = values if self.below is None else values < self.below
         return tuple(at for at in group if said[at]), tuple(at for at in group if not said[at])
 
@@ -252,11 +254,11 @@ def questions(answers: Any) -> Iterator[Question]:
             yield Question(what)
 
 
-def tree_of(own: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
+def tree_of(cases: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
     """The tree that is chosen: see the head of this file.
 
     Args:
-        own: The scenes of a set.
+        cases: The scenes of a set.
         effort: What leaving synchronous rounds costs, a logarithm of time.
         price: What a leaf more costs, a logarithm of time averaged over all scenes.
     """
@@ -265,29 +267,29 @@ def tree_of(own: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
     def best(group: tuple[int, ...]) -> tuple[Node, float]:
         if group in known:
             return known[group]
-        scores = own.scores(group, effort)
+        scores = cases.scores(group, effort)
         method = recommended(scores)
         node: Node = Leaf(method, group)
-        value = len(group) * float(scores[method].mean()) + price * len(own.answers)
-        for question in questions(own.answers.iloc[list(group)]):
-            (yes, one), (no, other) = map(best, question.parted(own, group))
+        value = len(group) * float(scores[method].mean()) + price * len(cases.answers)
+        for question in questions(cases.answers.iloc[list(group)]):
+            (yes, one), (no, other) = map(best, question.parted(cases, group))
             fork = Fork(question, yes, no)
-            if one + other < value - 1e-9 and _earns(own, method, fork, effort):
+            if one + other < value - 1e-9 and _earns(cases, method, fork, effort):
                 node, value = fork, one + other
         known[group] = node, value
         return node, value
 
-    return best(tuple(range(len(own.answers))))[0]
+    return best(tuple(range(len(cases.answers))))[0]
 
 
-def _earns(own: Scenes, method: str, fork: Fork, effort: float) -> bool:
+def _earns(cases: Scenes, method: str, fork: Fork, effort: float) -> bool:
     """Whether a leaf below recommends another method that is significantly faster there."""
     below = leaves(fork)
     if len({leaf.method for leaf in below}) == 1:
         return False
 
     def is_faster(leaf: Leaf) -> bool:
-        scores = own.scores(leaf.scenes, effort)
+        scores = cases.scores(leaf.scenes, effort)
         return paired(scores[leaf.method], scores[method], level=SURE).high < 0
 
     return any(leaf.method != method and is_faster(leaf) for leaf in below)
@@ -415,12 +417,12 @@ class Gain(NamedTuple):
     @property
     def level_with(self) -> list[str]:
         """Methods with no significant difference from it, the fastest first."""
-        return [name for name, own in self.over.items() if not own.significant]
+        return [name for name, ratio in self.over.items() if not ratio.significant]
 
     @property
     def faster(self) -> list[str]:
         """Methods that are significantly faster."""
-        return [name for name, own in self.over.items() if own.high < 1]
+        return [name for name, ratio in self.over.items() if ratio.high < 1]
 
 
 def gain_of(result: Result, leaf: Leaf, names: Sequence[str]) -> Gain:

@@ -48,11 +48,11 @@ def of_rows(result: Result) -> Result:
     """A row a family of scenes, set and method: its speed-up, with its interval."""
     rows = [
         {"scene": family, "set": letter, "method": method}
-        | {name: own[name] for name in ("ratio", "low", "high")}
+        | {name: gain[name] for name in ("ratio", "low", "high")}
         for family, where in job.met(result, FAMILIES).items()
         for letter in SETS
         for method in result.methods
-        for own in [job.speed_up(result, method, where, letter)]
+        for gain in [job.speed_up(result, method, where, letter)]
     ]
     trials = result.trials()
     facts = {

@@ -266,9 +266,9 @@ def piece_of(
 
 def computed(settings: Settings, pieces: Sequence[Piece]) -> Outcomes:
     """By method times float[runs, levels] and gaps float[runs]; a piece on file is read."""
-    kept, keys = cells.Cells(settings.output / "cells"), [key_of(compute, one) for one in pieces]
+    store, keys = cells.Cells(settings.output / "cells"), [key_of(compute, one) for one in pieces]
     named = dict(zip(pieces, keys, strict=True))
-    missing = [piece for piece, key in named.items() if kept.get(key) is None]
+    missing = [piece for piece, key in named.items() if store.get(key) is None]
     settings.output.joinpath("cells").mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         done = ((piece, compute(piece)) for piece in missing)
@@ -276,9 +276,9 @@ def computed(settings: Settings, pieces: Sequence[Piece]) -> Outcomes:
             engine = cells.engine_of(settings.engine, settings.workers, settings.address)
             done = cells.spread(stack.enter_context(engine), compute, missing)
         for place, (piece, arrays) in enumerate(done, start=1):
-            kept.put(named[piece], arrays)
+            store.put(named[piece], arrays)
             print(f"[{place}/{len(missing)}] {piece.title}: {len(piece.runs)} runs", flush=True)
-    known = {piece.method: kept.get(key) or {} for piece, key in named.items()}
+    known = {piece.method: store.get(key) or {} for piece, key in named.items()}
     return {method: (arrays["times"], arrays["gaps"]) for method, arrays in known.items()}
 
 
@@ -529,8 +529,8 @@ def level_curves(result: Result) -> Illustration:
 
     curves = result.facts["curves"]["A"]
     parts = [
-        plots.Panel("target [% of the way]", [line(m, own[m]) for m in SHOWN if m in own])
-        for own in curves.values()
+        plots.Panel("target [% of the way]", [line(m, methods[m]) for m in SHOWN if m in methods])
+        for methods in curves.values()
     ]
     figure = plots.panels(parts, y_label="times as fast as synchronous SGD", log_y=True)
     for axes, panel in zip(figure.axes, curves, strict=True):

@@ -376,9 +376,9 @@ def advised(result: Result) -> dict[str, Any]:
     for (recording, laws), skew, noise in product(
         result.facts["laws"].items(), SKEW, result.rows["noise"].unique()
     ):
-        own = {"skew": skew != SKEW[0], "noise": noise == NOISE[-1], "link": False}
+        answers = {"skew": skew != SKEW[0], "noise": noise == NOISE[-1], "link": False}
         for memory, law in laws.items():
-            said[recording, memory, skew, noise] = decision.answered_by(tree, {**law, **own})
+            said[recording, memory, skew, noise] = decision.answered_by(tree, {**law, **answers})
     for memory in MEMORIES:
         logs = []
         for (recording, _, *rest), method in (
@@ -461,8 +461,8 @@ def clock_table(result: Result) -> results.Table:
     for (group, names), memory in product(groups(result).items(), MEMORIES):
         where = {"recording": names, "memory": memory}
         one, other = result.ratio(REFERENCE, PURE, where=where).to_dict("records")
-        own = found[(found["recording"] == group) & (found["memory"] == memory)]
-        told = counts_of(own) if memory != ALONE else {}
+        couples = found[(found["recording"] == group) & (found["memory"] == memory)]
+        told = counts_of(couples) if memory != ALONE else {}
         level = first(result, group, memory)
         busy = np.mean([result.facts["laws"][name][memory]["busy"] for name in names])
         rows.append(

@@ -269,7 +269,7 @@ def tuned(
     chosen = partial(_searched, runs, TUNING_OF[role], rounds)
     ends = chosen(lambda curve, _: float(np.log(curve.loss[-1])))
     targets = partial(runs.targets, ends[BASELINE].best.settings["step"])
-    return {FINAL: ends, ARRIVAL: chosen(lambda own, x: score_arrival(own, targets(x)))}, targets
+    return {FINAL: ends, ARRIVAL: chosen(lambda run, x: score_arrival(run, targets(x)))}, targets
 
 
 def _searched(

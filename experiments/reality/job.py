@@ -254,13 +254,13 @@ def measure(settings: Settings, engine: Any, workers: Workers, heard: int, repea
         key=jax.random.key(1_000 + 100 * settings.seed + repeat),
         record_every=n_updates,
     )
-    trace, own = run.trace, live.timing(run)
+    trace, timing = run.trace, live.timing(run)
     assert trace.start is not None  # a live run has starts
     return Measured(
         clocks.of_trace(trace, law=clocks.resampled),
         live.service_of(run),
         int(np.bincount(trace.worker).min()),
-        float(np.median(trace.time - trace.start - own.computed)),
+        float(np.median(trace.time - trace.start - timing.computed)),
     )
 
 
@@ -368,7 +368,9 @@ def _condition(result: Result, row: Any) -> Condition:
 def claims(result: Result) -> tuple[Claim, ...]:
     """The claim, of the cases that were run."""
     most = max((len(conditions(result, letter)) for letter in result.sets), default=0)
-    asked = [lambda own, letter, level, at=at: conditions(own, letter)[at] for at in range(most)]
+    asked = [
+        lambda found, letter, level, at=at: conditions(found, letter)[at] for at in range(most)
+    ]
     return (Claim(CLAIM, asked),) if asked else ()
 
 
@@ -411,8 +413,8 @@ def answer(result: Result) -> str:
 def error_table(result: Result, letter: str) -> results.Table:
     """Errors of a set: workers and rules."""
     rows, before = [], ""
-    for (workers, rule), own in result.select(set=letter).groupby(["scene", "method"], sort=False):
-        first, by_clock = own.iloc[0], own.set_index("clock")
+    for (workers, rule), runs in result.select(set=letter).groupby(["scene", "method"], sort=False):
+        first, by_clock = runs.iloc[0], runs.set_index("clock")
         if math.isnan(first["median"]):
             after = [f"after {by_clock.loc[clock].simulated_stalls_after:g}" for clock in CLOCKS]
             said = [f"stalls after {first.stalls_after:g}", *after]
@@ -446,7 +448,9 @@ def worst_repeat(result: Result) -> dict[str, float]:
 def middle_of_small(result: Result) -> dict[str, float]:
     """The median of the errors of small models, by set."""
     found = sizes(result)
-    return {letter: float(np.median(own["small"] or [math.nan])) for letter, own in found.items()}
+    return {
+        letter: float(np.median(errors["small"] or [math.nan])) for letter, errors in found.items()
+    }
 
 
 FACTS = {
@@ -471,7 +475,7 @@ def figure(result: Result) -> Illustration:
             axes.set_yticks(at, [f"{row.scene}, {row.method}" for row in rows.itertuples()])
             axes.invert_yaxis()
             axes.set_xscale("symlog", linthresh=20.0)
-            engine = next(name for name, own in SETS.items() if own == letter)
+            engine = next(name for name, label in SETS.items() if label == letter)
             axes.set(title=engine, xlabel="error of the simulated time [%]")
             add_grid(axes)
     caption = (

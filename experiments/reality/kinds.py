@@ -159,7 +159,7 @@ def _repeat(
     rules = rules_for(workers.n_workers)
     rate = sum(1 / seconds for seconds in workers.seconds)
     log = _real(settings, engine, workers, rules[0], int(settings.log * rate), 1_000 + repeat, 0.0)
-    made = {name: clocks.of_trace(log.trace, law=law) for name, law in CLOCKS.items()}
+    by_law = {name: clocks.of_trace(log.trace, law=law) for name, law in CLOCKS.items()}
     service = live.service_of(log)
     assert log.trace.start is not None  # a live run has starts
     took, worker = np.asarray(log.trace.time - log.trace.start), log.trace.worker
@@ -183,7 +183,7 @@ def _repeat(
             "width": round(float(np.log(high / low)), 4),
             **{f"{what}_real": value for what, value in truth.items()},
         }
-        for law, clock in made.items():
+        for law, clock in by_law.items():
             ran = [
                 _simulated(clock, service, rule, count, 100 * repeat + draw)
                 for draw in range(settings.draws)

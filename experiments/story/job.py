@@ -195,8 +195,8 @@ def choice_table(result: Result) -> results.Table:
 def schedule_table(result: Result) -> results.Table:
     """What each schedule is worth, and what it gives to the jobs."""
     jobs, rows = trained_jobs(result), []
-    for name, own in result.facts["schedules"].items():
-        rows.append([NAMED.get(name, name), f"{own['utility']:.0f} ({own['completed']})"])
+    for name, worth in result.facts["schedules"].items():
+        rows.append([NAMED.get(name, name), f"{worth['utility']:.0f} ({worth['completed']})"])
         for task, job in jobs.items():
             ran = result.select(scene=task, scheduler=name).head(1)
             crews = " ".join(map(str, job["crews"][name]))
@@ -250,9 +250,9 @@ def _crews(axes: Any, job: dict[str, Any]) -> None:
 def _reached(axes: Any, rows: Any, task: str) -> None:
     """Slots to the target of every choice, median and quartiles."""
     longest, names = rows["budget"].max(), list(rows["method"].unique())
-    for at, (_, own) in enumerate(rows.groupby("method", sort=False)):
-        ends = results.median_and_spread(own["to_target"].to_numpy())
-        colour = STYLES[own["scheduler"].iloc[0]].colour
+    for at, (_, runs) in enumerate(rows.groupby("method", sort=False)):
+        ends = results.median_and_spread(runs["to_target"].to_numpy())
+        colour = STYLES[runs["scheduler"].iloc[0]].colour
         if not np.isfinite(ends.median):
             axes.text(0.3, at, "not reached", va="center", fontsize=8, color=MUTED, style="italic")
             continue

@@ -217,12 +217,14 @@ def _tuned(settings: Settings, sites: Sequence[Played], task: str) -> Tuned:
     def scores(goal: str, arm: str, trials: Sequence[search.Settings], _: int) -> list[float]:
         steps = [one["step"] for one in trials]
         if goal == END:
-            return np.mean([np.log(own.last(steps)) for own in trainers[arm]], axis=0).tolist()
+            return np.mean(
+                [np.log(trainer.last(steps)) for trainer in trainers[arm]], axis=0
+            ).tolist()
         every = []
-        for own, low in zip(trainers[arm], best, strict=True):
-            cut = np.minimum(own.times(steps, low)[:, GOALS.index(goal) - 1], 1.0)
+        for trainer, low in zip(trainers[arm], best, strict=True):
+            cut = np.minimum(trainer.times(steps, low)[:, GOALS.index(goal) - 1], 1.0)
             # Of runs that do not arrive, the lower loss is the better one.
-            every.append(np.log(cut) + 1e-3 * np.log(own.last(steps) / own.first))
+            every.append(np.log(cut) + 1e-3 * np.log(trainer.last(steps) / trainer.first))
         return np.mean(every, axis=0).tolist()
 
     tuned = {}
@@ -329,12 +331,12 @@ def tuning_table(result: Result) -> results.Table:
         (
             f"{task}, {method}",
             letter,
-            ", ".join(f"{step:.4g}" for step in own["step"]),
-            f"{own['trials'].min()} to {own['trials'].max()}",
-            int(own["tuning_gradients"].max()),
-            int(own["at_edge"].sum()),
+            ", ".join(f"{step:.4g}" for step in group["step"]),
+            f"{group['trials'].min()} to {group['trials'].max()}",
+            int(group["tuning_gradients"].max()),
+            int(group["at_edge"].sum()),
         )
-        for (task, method, letter), own in chosen
+        for (task, method, letter), group in chosen
     ]
     heads = ("problem, methods", "set", f"step size for {', '.join(GOALS)}", "trials a goal")
     caption = (

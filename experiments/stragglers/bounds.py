@@ -145,7 +145,9 @@ def study_of(settings: Settings) -> Result:
                     f"price {x:g}": {"load": loads, "compute_price": x} for x in settings.prices
                 }
                 more |= priced
-            plans |= {name: plan_anyway(times, target=target, **own) for name, own in more.items()}
+            plans |= {
+                name: plan_anyway(times, target=target, **menu) for name, menu in more.items()
+            }
             rows += [_row(law, samples, name, plan, plans[ALONE]) for name, plan in plans.items()]
     facts = {"targets": list(settings.targets), "stages": stages}
     return Result(pd.DataFrame(rows), "time", facts, settings.seed)
@@ -222,8 +224,10 @@ def ratio_table(result: Result) -> results.Table:
         rows.append([law])
         for cost in COSTS:
             form = ".2f" if cost in ("uplinks", "broadcasts") else ".3f"
-            own = wide.loc[law, cost]
-            loose, middle, tight = (f"{own[target]:{form}}" for target in result.facts["targets"])
+            ratios = wide.loc[law, cost]
+            loose, middle, tight = (
+                f"{ratios[target]:{form}}" for target in result.facts["targets"]
+            )
             rows[-1].append(f"{middle} ({loose} / {tight})" if cost in claimed else middle)
     return part.table(
         ("law of computing", "time", "assigned", "used", "uplinks", "broadcasts"),
@@ -242,9 +246,9 @@ def path_figure(result: Result) -> Illustration:
     for law, plans in result.facts["stages"].items():
         lines = []
         for plan, column, name in ((BOTH, "k", "k"), (BOTH, "load", "load"), (ALONE, "k", ALONE)):
-            own = plans[plan]
-            error = np.column_stack([own["start_error"], own["end_error"]]).ravel()[::-1]
-            steps = np.repeat(np.array(own[column], float), 2)[::-1]
+            stages = plans[plan]
+            error = np.column_stack([stages["start_error"], stages["end_error"]]).ravel()[::-1]
+            steps = np.repeat(np.array(stages[column], float), 2)[::-1]
             lines.append(results.Series(name, error, *[steps] * 3))
         panels.append(plots.Panel(f"error of the bound, {law}", lines, log_x=True))
     return Illustration(

@@ -255,7 +255,9 @@ def stationary(bench: Bench) -> list[dict[str, Any]]:
         policy = always(k, load, settings.shard)
         loss = bench.run([policy], settings.lengths[0])["loss"][:, settings.lengths[0] // 2 :]
         error = float(np.mean(loss, dtype=np.float64)) - bench.instance.task.minimum
-        floors = {name: stragglers.error_floor(own, k, load) for name, own in bench.bounds.items()}
+        floors = {
+            name: stragglers.error_floor(bound, k, load) for name, bound in bench.bounds.items()
+        }
         over = {f"over_{name}": error / float(floor) for name, floor in floors.items()}
         rows.append(_row(PAIRS, "fixed pair", RIGHT, k=k, load=load, **over))
     return rows
@@ -283,8 +285,8 @@ def trained(bench: Bench) -> list[dict[str, Any]]:
         for case, bound in plans.items()
     }
     base = next(iter(times.values()))
-    times |= {(UPDATES, name, math.nan): own for name, own in piloted(bench).items()}
-    return [_row(SGD, *name, ratio=float(np.median(own / base))) for name, own in times.items()]
+    times |= {(UPDATES, name, math.nan): taken for name, taken in piloted(bench).items()}
+    return [_row(SGD, *name, ratio=float(np.median(taken / base))) for name, taken in times.items()]
 
 
 def fitted_decay(gap: np.ndarray) -> tuple[float, float]:

@@ -226,8 +226,8 @@ class Instance:
         floor = self.close_floor if chosen["floor"] == "quadratic" else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # steps beyond 1 / L are tried too
-            own = replace(bound, step_size=step, strong_convexity=convexity, floor=floor)
-            return self.stages(own, adapts_load=adapts_load)
+            tuned = replace(bound, step_size=step, strong_convexity=convexity, floor=floor)
+            return self.stages(tuned, adapts_load=adapts_load)
 
     def stages(self, bound: stragglers.ErrorBound, *, adapts_load: bool = True) -> stragglers.Plan:
         """The plan on a bound, with no target: its stages go on to the least floor."""

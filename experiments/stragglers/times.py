@@ -173,7 +173,7 @@ def time_table(result: Result) -> results.Table:
     """Times of all methods to the last target, one row per scene."""
     rows = []
     for scene, runs in result.select(set="A").groupby("scene", sort=False):
-        times = [reached_text(own, "time") for _, own in runs.groupby("method", sort=False)]
+        times = [reached_text(group, "time") for _, group in runs.groupby("method", sort=False)]
         fixed = fastest_fixed(result, scene=scene)
         rows.append([scene, *times, *(shown(result, one, scene=scene) for one in (fixed, ALONE))])
     return part.table(

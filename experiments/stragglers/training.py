@@ -266,7 +266,9 @@ def claims(result: Result) -> tuple[Claim, ...]:
             "faster than the best fixed pair": over_fixed(result, tuned_for=track),
         }
         source = "Egger et al. 2023"
-        said += [Claim(f"{text}, {words}", own, source) for text, own in asked.items()]
+        said += [
+            Claim(f"{text}, {words}", conditions, source) for text, conditions in asked.items()
+        ]
     return tuple(said)
 
 
@@ -369,11 +371,11 @@ def accounts(result: Result) -> dict[str, dict[str, dict[str, Any]]]:
     for (scene, letter), runs in rows.groupby(["scene", "set"], sort=False):
         apart = np.log(runs["error_alone"] / runs["error"])
         logs = {name: np.log(runs[f"uplinks_{name}"]) for name in ("ratio", "same", "target")}
-        ends = {name: np.exp([own.to_numpy().mean(), *interval(own)]) for name, own in logs.items()}
+        ends = {name: np.exp([log.to_numpy().mean(), *interval(log)]) for name, log in logs.items()}
         found.setdefault(scene, {})[letter] = {
             **{
-                name: dict(zip(("mean", "low", "high"), own.tolist(), strict=True))
-                for name, own in ends.items()
+                name: dict(zip(("mean", "low", "high"), span.tolist(), strict=True))
+                for name, span in ends.items()
             },
             "least": runs["uplinks_ratio"].min(),
             "most": runs["uplinks_ratio"].max(),

@@ -26,11 +26,11 @@ def rows_of(*command, check=True, **variables):
 
     The compilers run there, so that the tests stay on a CPU, and none of them asks for a network.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in _QUICK}
+    environment = {name: value for name, value in os.environ.items() if name not in _QUICK}
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env=kept | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} | variables,
+        env=environment | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} | variables,
         capture_output=True,
         text=True,
         timeout=LONGEST,

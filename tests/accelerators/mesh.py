@@ -97,8 +97,8 @@ def facts(topology, name):
         if isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding):
             spec = leaf.sharding.spec
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
-        kept = jax.dtypes.canonicalize_dtype(array.dtype) if array is not leaf else array.dtype
-        return jax.ShapeDtypeStruct(array.shape, kept, sharding=NamedSharding(mesh, spec))
+        dtype = jax.dtypes.canonicalize_dtype(array.dtype) if array is not leaf else array.dtype
+        return jax.ShapeDtypeStruct(array.shape, dtype, sharding=NamedSharding(mesh, spec))
 
     traced = program.trace(kind, extras, *jax.tree.map(form, arrays))
     done = traced.lower(lowering_platforms=("tpu",)).compile()

@@ -17,8 +17,8 @@ STATED = [each for each in EVERY if each[2].startswith(("waves", "events", "swee
 @pytest.fixture(scope="session")
 def found(tmp_path_factory):
     """What is known of a program; a device's are compiled once, by whoever asks first."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder
 
     def look(kind, model, name):
         skip_without(kind)

@@ -14,7 +14,9 @@ ROWS, SIZE = 64, 4096
 
 def module_of(turn, *carry):
     """A loop of ten turns, compiled here."""
-    looped = jax.jit(lambda *carry: jax.lax.fori_loop(0, 10, lambda i, kept: turn(i, *kept), carry))
+    looped = jax.jit(
+        lambda *carry: jax.lax.fori_loop(0, 10, lambda i, state: turn(i, *state), carry)
+    )
     return hlo.parse(looped.lower(*carry).compile().as_text())
 
 

@@ -31,8 +31,8 @@ def test_ring_reads_what_a_list_would(capacity):
     shapes = kinds(state)
     for k in range(1, 11):
         for delay in (0, 1, 3, 4, 100, -2):
-            kept = written[-capacity:]
-            expected = kept[max(0, len(kept) - 1 - max(0, delay))]
+            versions = written[-capacity:]
+            expected = versions[max(0, len(versions) - 1 - max(0, delay))]
             assert_equal(read(state, delay), expected)
         state = push(state, version(k))
         written.append(version(k))

@@ -83,8 +83,8 @@ def test_bytes_on_the_wire_are_conserved(seed):
 def test_equal_transfers_share_equally(n):
     done = clocks.shared_link(np.zeros(n), 1e6, 8e6)
     np.testing.assert_allclose(done, n, rtol=1e-12)
-    own = clocks.shared_link(np.zeros(n), 1e6, 8e6, limits=8e6 / (2 * n))
-    np.testing.assert_allclose(own, 2 * n, rtol=1e-12)  # its link, not the shared one
+    limited = clocks.shared_link(np.zeros(n), 1e6, 8e6, limits=8e6 / (2 * n))
+    np.testing.assert_allclose(limited, 2 * n, rtol=1e-12)  # its link, not the shared one
 
 
 def test_a_table_of_bandwidth_is_waited_through():

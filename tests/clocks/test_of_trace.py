@@ -34,8 +34,8 @@ def test_rows_are_cycled_when_they_end_and_have_their_own_moments(recorded):
     assert len({*heard.tolist()}) == 3  # ragged
     durations = np.asarray(clock.durations(None, int(heard.max()) + 5))
     for worker, count in enumerate(heard):
-        own = recorded.worker == worker
-        row = (recorded.time - recorded.start)[own]
+        mask = recorded.worker == worker
+        row = (recorded.time - recorded.start)[mask]
         np.testing.assert_allclose(durations[worker], np.resize(row, durations.shape[1]), 1e-6)
         np.testing.assert_allclose(clock.mean[worker], row.mean())
         np.testing.assert_allclose(clock.variance[worker], row.var())

@@ -84,12 +84,12 @@ def check(seed, n, kinds):
         "synchronous": oracle.rounds(powers, parts, n, 8),
         "fastest": oracle.rounds(powers, parts, k, 8),
     }
-    made = {
+    runs = {
         "pure": traces.asynchronous(clock, n_updates=3 * n + 5, key=key),
         "synchronous": traces.synchronous(clock, k=n, n_updates=8, key=key),
         "fastest": traces.synchronous(clock, k=k, n_updates=8, key=key),
     }
-    for rule, trace in made.items():
+    for rule, trace in runs.items():
         times, workers = zip(*expected[rule], strict=True)
         assert trace.worker.tolist() == list(workers), (rule, seed, n, kinds)
         np.testing.assert_allclose(trace.time, times, rtol=1e-11, err_msg=f"{rule} {seed}")

@@ -29,13 +29,13 @@ FILES |= {
 
 @pytest.mark.parametrize("name", clocks.RECORDINGS)
 def test_each_says_where_it_is_from(name):
-    own, notice = clocks.recording(name), (ROOT / "NOTICE").read_text(encoding="utf-8")
-    assert own.licence in ("CC BY 4.0", "Apache-2.0", "MIT")
+    recording, notice = clocks.recording(name), (ROOT / "NOTICE").read_text(encoding="utf-8")
+    assert recording.licence in ("CC BY 4.0", "Apache-2.0", "MIT")
     assert name in notice
-    assert own.source.split(",")[0] in notice
-    assert own.changes
-    assert own.citation
-    for column in own.columns.values():
+    assert recording.source.split(",")[0] in notice
+    assert recording.changes
+    assert recording.citation
+    for column in recording.columns.values():
         assert len(column)
         assert np.isfinite(column).all()
         with pytest.raises(ValueError, match="read-only"):
@@ -55,11 +55,11 @@ def released(name):
 
 @pytest.mark.parametrize("name", WORKERS)
 def test_times_of_workers_make_a_clock(name):
-    own = clocks.recording(name)
-    assert own.durations.shape == WORKERS[name]
-    assert own.durations.dtype == np.float64
-    assert (own.durations > 0).all()
-    means = np.asarray(own.clock().mean)
+    recording = clocks.recording(name)
+    assert recording.durations.shape == WORKERS[name]
+    assert recording.durations.dtype == np.float64
+    assert (recording.durations > 0).all()
+    means = np.asarray(recording.clock().mean)
     assert means.min() == pytest.approx(1.0, rel=1e-6)
 
 
@@ -88,16 +88,16 @@ def test_they_are_what_was_released(name):
 @pytest.mark.parametrize("name", ["spot_p3", "spot_g4dn", "request_lengths"])
 def test_tables_are_what_was_released(name):
     file = released(f"{name}.csv")
-    own = clocks.recording(name).columns
+    columns = clocks.recording(name).columns
     with open(file, encoding="utf-8") as lines:
         rows = list(csv.reader(lines))
     if name == "request_lengths":
         for column, title in enumerate(rows[0]):
-            assert [int(row[column]) for row in rows[1:]] == own[title].tolist()
+            assert [int(row[column]) for row in rows[1:]] == columns[title].tolist()
         return
-    assert [int(row[0]) / 1000 for row in rows] == own["time"].tolist()
-    assert [row[1].strip() == "add" for row in rows] == own["comes"].tolist()
-    assert [int(row[2].strip()[4:]) for row in rows] == own["node"].tolist()
+    assert [int(row[0]) / 1000 for row in rows] == columns["time"].tolist()
+    assert [row[1].strip() == "add" for row in rows] == columns["comes"].tolist()
+    assert [int(row[2].strip()[4:]) for row in rows] == columns["node"].tolist()
 
 
 @pytest.fixture

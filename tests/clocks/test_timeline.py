@@ -25,10 +25,10 @@ JOBS = st.tuples(st.floats(0.0, 500.0), st.floats(0.01, 100.0))
 def tables(draw, lengths, rates, zeros):
     """One power of one worker: (lengths, rates, repeats)."""
     size, repeats = draw(st.integers(1, 5)), draw(st.booleans())
-    own = draw(st.lists(rates, min_size=size, max_size=size))
+    drawn = draw(st.lists(rates, min_size=size, max_size=size))
     if repeats or not zeros:
-        own = [*own[:-1], own[-1] or 1.0]
-    return draw(st.lists(lengths, min_size=size, max_size=size)), own, repeats
+        drawn = [*drawn[:-1], drawn[-1] or 1.0]
+    return draw(st.lists(lengths, min_size=size, max_size=size)), drawn, repeats
 
 
 def recorded_lengths(clock, key, worker, first, count):

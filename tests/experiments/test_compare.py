@@ -115,8 +115,8 @@ def test_a_step_size_may_be_a_factor_of_the_weights(name, small, float64):
     trace = method.trace(clock, 12, jax.random.key(0))
     heavier = trace._replace(weight=trace.weight * np.float32(0.25))
     ends = [
-        simulation.replay(problem, own, method.optimizer(step)).params["Dense_0"]["kernel"]
-        for own, step in ((trace, 0.25), (heavier, 1.0))
+        simulation.replay(problem, weighted, method.optimizer(step)).params["Dense_0"]["kernel"]
+        for weighted, step in ((trace, 0.25), (heavier, 1.0))
     ]
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-6)
     assert np.abs(np.asarray(ends[0]) - problem.params["Dense_0"]["kernel"]).max() > 1e-4
@@ -162,7 +162,7 @@ def test_arrival_beats_rounds_where_workers_are_uneven_and_not_where_even(small,
     said = {}
     for slowest in (16.0, 1.0):
         means = np.geomspace(1.0, slowest, settings.n_workers)
-        monkeypatch.setattr(runs, "workers", lambda *_, own=means: clocks.constant(own))
+        monkeypatch.setattr(runs, "workers", lambda *_, times=means: clocks.constant(times))
         outcomes = job.outcomes_of(settings, pair)
         said[slowest] = job.as_rows(settings, outcomes).verdicts(job.CLAIMS)[claim]["A"]
     assert said[16.0] == "holds"

@@ -117,7 +117,7 @@ EARLY, LATE = [4.0, 5.0, 4.5, 6.0], [12.0, 14.0, np.inf, 13.0]
 
 def rows_of(letter, times):
     """A set: the times of each method, an instance each."""
-    cells = [({"scene": "digits", "method": m, "horizon": 20.0}, own) for m, own in times.items()]
+    cells = [({"scene": "digits", "method": m, "horizon": 20.0}, row) for m, row in times.items()]
     facts = {"instances": 4, "target": 0.9, "horizon": 20.0}
     result = made_up.result(cells, "time", letter, facts=facts)
     times = result.rows["time"]

@@ -31,8 +31,8 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, capsys):
     assert begun == ["story", "matrix", "matrix"]
     assert "[1/2] story: was done before in 0 s" in capsys.readouterr().out
     assert storage.load_json(settings.output) == found
-    kept = found | {"story": found["story"] | {"sources": "of other code"}}
-    storage.save_json(settings.output, kept)
+    stale = found | {"story": found["story"] | {"sources": "of other code"}}
+    storage.save_json(settings.output, stale)
     everything.run(settings, begin)
     assert begun[3:] == ["story"]
 

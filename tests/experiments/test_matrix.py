@@ -161,18 +161,18 @@ def test_verdicts_flip_with_who_is_fast():
 def test_a_speed_up_is_that_of_cut_times_and_its_sign_says_which_are(reference, pure, sign):
     """> where only synchronous SGD is not there in time, < where only the method is not."""
     result = result_of(lambda method, *_: {"pure": pure}.get(method, reference))
-    own = job.speed_up(result, "pure", {"uneven": "even"})
-    assert own["ratio"] == pytest.approx(min(reference, 100.0) / min(pure, 100.0), rel=0.1)
-    assert own["sign"] == sign
+    found = job.speed_up(result, "pure", {"uneven": "even"})
+    assert found["ratio"] == pytest.approx(min(reference, 100.0) / min(pure, 100.0), rel=0.1)
+    assert found["sign"] == sign
     row = next(row for row in job.family_table(result, job.BY_WORKERS, "").rows if row[0] == "pure")
-    assert row[1].startswith(f"{sign}{own['ratio']:.2g} (")
+    assert row[1].startswith(f"{sign}{found['ratio']:.2g} (")
 
 
 def test_rows_that_come_with_the_library_are_those_of_the_matrix():
     stored, rows = Result.load(STORED).rows, part.committed("matrix").rows
     key = ["scene", "set", "instance", "method"]
     one, other = (
-        own.set_index(key).sort_index()[list(stored.columns[4:])] for own in (stored, rows)
+        frame.set_index(key).sort_index()[list(stored.columns[4:])] for frame in (stored, rows)
     )
     pd.testing.assert_frame_equal(one, other, check_dtype=False)
 
@@ -228,12 +228,12 @@ def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(setti
     before = [path.read_bytes() for path in files]
     files[0].unlink()
     files[1].write_text("{")  # as no run of this program leaves it
-    made = part.run(job, settings)
+    report = part.run(job, settings)
     assert sum(line.startswith("[") for line in capsys.readouterr().out.splitlines()) == 2
     assert [path.read_bytes() for path in files] == before
     again = Result.load(settings.output / "matrix.csv.gz").rows
     np.testing.assert_allclose(again[scenes.COMPARED], rows[scenes.COMPARED], rtol=1e-5)
-    assert {path.name for path, _ in made.figures} == {
+    assert {path.name for path, _ in report.figures} == {
         "matrix_speed_up.png",
         "matrix_levels.png",
         "matrix_tree.png",
@@ -242,6 +242,6 @@ def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(setti
 
 @pytest.mark.slow
 def test_all_methods_run_beside_the_matrix(settings):
-    made = part.run(part.module("matrix_full"), settings)
-    assert made.name == "matrix_full"
-    assert [row[0] for row in made.tables[-1].rows] == ["pure", "synchronous"]
+    report = part.run(part.module("matrix_full"), settings)
+    assert report.name == "matrix_full"
+    assert [row[0] for row in report.tables[-1].rows] == ["pure", "synchronous"]

@@ -102,7 +102,7 @@ def test_a_small_run(tmp_path, monkeypatch, capsys):
     settings = memory.Settings(
         tmp_path, ("job_2",), ("low",), instances=2, tuning_instances=1, steps=(-2, 2)
     )
-    made = part.run(memory, settings)
-    assert [row[1] for row in made.tables[1].rows][:3] == [*memory.MEMORIES]
-    assert made.numbers["facts"]["counts"][memory.COMMON]["alone"]["pairs"] == 1
+    report = part.run(memory, settings)
+    assert [row[1] for row in report.tables[1].rows][:3] == [*memory.MEMORIES]
+    assert report.numbers["facts"]["counts"][memory.COMMON]["alone"]["pairs"] == 1
     assert "job_2: done" in capsys.readouterr().out

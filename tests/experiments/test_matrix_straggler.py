@@ -30,8 +30,8 @@ def test_a_small_run(tmp_path, capsys):
     settings = straggler.Settings(
         tmp_path, factors=(4,), rounds=40, instances=2, tuning_instances=1, tuning_rounds=(1, 1)
     )
-    made = run(straggler, settings)
-    assert made.numbers["facts"]["over the factor"]["least"] > 0.25
-    assert [row[0] for row in made.tables[0].rows] == ["4"]
+    report = run(straggler, settings)
+    assert report.numbers["facts"]["over the factor"]["least"] > 0.25
+    assert [row[0] for row in report.tables[0].rows] == ["4"]
     assert "4 times slower: done" in capsys.readouterr().out
     assert (tmp_path / "matrix_straggler.csv.gz").exists()

@@ -60,9 +60,9 @@ def test_every_condition_of_a_claim_is_about_something_that_was_run(name):
 @pytest.mark.parametrize("name", part.PARTS)
 def test_figures_are_drawn_and_were(name, tmp_path, monkeypatch):
     module, result = part.module(name), part.committed(name)
-    made = {title: make(result) for title, make in module.FIGURES.items()}
-    assert all(isinstance(one, Illustration) for one in made.values())
-    again = {title: lambda _, one=one: one for title, one in made.items()}  # drawn once
+    figures = {title: make(result) for title, make in module.FIGURES.items()}
+    assert all(isinstance(one, Illustration) for one in figures.values())
+    again = {title: lambda _, one=one: one for title, one in figures.items()}  # drawn once
     monkeypatch.setattr(module, "FIGURES", again)
     for path, _ in part.draw(module, result, tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")

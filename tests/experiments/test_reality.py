@@ -24,7 +24,7 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "CASES", (EVEN,))
     few = {"cases": ("even",), "rules": ("pure", "synchronous"), "repeats": 2}
     settings = job.Settings(tmp_path, engine="threads", seconds=0.3, heard=50, **few)
-    made = run(job, settings)
+    report = run(job, settings)
     result = part.Result.load(tmp_path / "reality.csv.gz")
     rows = result.rows
     assert list(rows["method"]) == ["pure"] * 3 + ["synchronous"] * 3
@@ -36,7 +36,7 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
     told = result.facts["measured, A"]["even"]
     assert told["heard"] >= 50
     assert len(told["mean jobs"]) == 2
-    assert [len(table.rows) for table in made.tables] == [1, 2, 0]
+    assert [len(table.rows) for table in report.tables] == [1, 2, 0]
 
 
 @pytest.mark.slow
@@ -73,8 +73,8 @@ def test_workers_sleep_as_they_are_told_and_the_server_does_not():
 
 def compared_with(errors, workers=EVEN):
     """A case whose simulated times are off by these percents, repeat by repeat."""
-    made = tuple(replace(FIGURES, time=2.0 * (1 + error / 100)) for error in errors)
-    simulated = {name: made for name in job.CLOCKS}
+    figures = tuple(replace(FIGURES, time=2.0 * (1 + error / 100)) for error in errors)
+    simulated = {name: figures for name in job.CLOCKS}
     one = job.Compared(job.RULES[0], 10, (FIGURES,) * len(errors), simulated)
     return job.Case(workers, (), (one,))
 
@@ -93,11 +93,11 @@ def test_the_verdict_turns_with_the_errors(errors, said):
         result = job.as_rows(job.Settings(repeats=5), cases)
         return result.verdict(job.claims(result)[0])["A"]
 
-    own = compared_with(errors)
-    assert verdict(own) == said
-    assert verdict(own, compared_with(errors, tasks.Workers("10 MB", (0.01,) * 2))) == said
+    case = compared_with(errors)
+    assert verdict(case) == said
+    assert verdict(case, compared_with(errors, tasks.Workers("10 MB", (0.01,) * 2))) == said
     fine = compared_with((1.0, -1.0), tasks.Workers("uneven", (0.01, 0.02)))
-    assert verdict(own, fine) == ("holds" if said == "holds" else "in part")
+    assert verdict(case, fine) == ("holds" if said == "holds" else "in part")
 
 
 def test_errors_are_in_percent_and_runs_that_stall_have_none():
@@ -120,7 +120,7 @@ def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
     both = job.beside(result, known)
     assert both.sets == ("A", "B")
     assert list(both.rows) == list(known.rows)
-    first, again = (own.select(set="A")["median"].to_numpy() for own in (both, known))
+    first, again = (one.select(set="A")["median"].to_numpy() for one in (both, known))
     np.testing.assert_array_equal(first, again)
     assert list(both.select(set="B", clock=job.BEST)["median"]) == [2.0]
 

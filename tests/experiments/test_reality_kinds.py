@@ -14,7 +14,9 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the ex
 
 
 def test_phases_are_slow_for_their_share_of_time_and_common_to_those_who_take_part():
-    own, common = (kinds.CASES[f"sleeping, {which} phases"].slowness for which in ("own", "common"))
+    alone, common = (
+        kinds.CASES[f"sleeping, {which} phases"].slowness for which in ("own", "common")
+    )
     moments = np.linspace(0.0, 3000.0, 20_001)
     factors = np.array([[common.at(i, 6, now) for now in moments] for i in range(6)])
     assert (factors[:4] == factors[0]).all()
@@ -22,7 +24,7 @@ def test_phases_are_slow_for_their_share_of_time_and_common_to_those_who_take_pa
     assert set(factors[0]) == {1.0, common.factor}
     share = common.slow / (common.slow + common.fast)
     assert np.mean(factors[0] > 1) == pytest.approx(share, abs=0.03)
-    others = np.array([[own.at(i, 6, now) for now in moments] for i in (0, 5)])
+    others = np.array([[alone.at(i, 6, now) for now in moments] for i in (0, 5)])
     assert np.mean(others > 1) == pytest.approx(share, abs=0.03)
     assert abs(np.corrcoef(others)[0, 1]) < 0.1
 

@@ -175,7 +175,7 @@ def of_herding(row: Any) -> dict[str, float]:
 
 def of_admission(row: Any) -> dict[str, float]:
     settings = admission.Settings()
-    [cell, *_] = [own for own in admission.cells(settings) if own.method == row["method"]]
+    [cell, *_] = [one for one in admission.cells(settings) if one.method == row["method"]]
     return admission.figures_of(settings, row["scene"], cell, row["instance"])
 
 

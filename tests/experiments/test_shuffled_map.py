@@ -64,15 +64,15 @@ def test_the_objective_is_that_of_the_problem_and_its_lowest_value_is_low(settin
 def test_a_gap_is_the_mean_over_the_last_tenth_of_the_time(settings):
     """Between records the model stays; before the first it is the start."""
     ones = np.ones((2, 3), np.float32)
-    own = shuffled_map.Drawn(ones, np.ones(2, np.float32), np.zeros(3, np.float32), 0.0)
+    drawn = shuffled_map.Drawn(ones, np.ones(2, np.float32), np.zeros(3, np.float32), 0.0)
     time, models = np.array([4.0, 9.5, 20.0]), np.array([[1.0] * 3, [2.0] * 3, [3.0] * 3])
     early = replace(settings, horizons=(2.0, 10.0, 30.0))
     values = shuffled_map.value(ones, np.ones(2), np.array([[0.0] * 3, *models]))
-    found = shuffled_map.read_off(early, own, models, time)
+    found = shuffled_map.read_off(early, drawn, models, time)
     # of the moments 9.1, 9.2, ..., 10 the first four come before the record at 9.5
     known = [values[0], 0.4 * values[1] + 0.6 * values[2], values[3]]
     np.testing.assert_allclose(found, known)
-    assert shuffled_map.read_off(early, own, np.full((3, 3), np.nan), time)[-1] == np.inf
+    assert shuffled_map.read_off(early, drawn, np.full((3, 3), np.nan), time)[-1] == np.inf
 
 
 @pytest.mark.slow
@@ -86,8 +86,8 @@ def test_a_run_among_many_is_the_run_alone(settings):
     clock = shuffled_map.workers(settings, instance, 8.0)
     trace = shuffled_map.METHODS["shuffled"](clock, 400, jax.random.key(instance.noise()))
     problem = field.drawn[number].problem(settings.n_workers)
-    own = replace(problem, metrics_of=(("model", raveled),))
-    records = simulation.replay(own, trace, optax.sgd(0.5), record_every=1).records
+    recorded = replace(problem, metrics_of=(("model", raveled),))
+    records = simulation.replay(recorded, trace, optax.sgd(0.5), record_every=1).records
     models, time = (np.asarray(one) for one in (records.metrics["model"], records.time))
     alone = shuffled_map.read_off(settings, field.drawn[number], models, time)
     np.testing.assert_allclose(found, alone, rtol=1e-3)

@@ -101,8 +101,8 @@ def test_the_planned_k_uses_about_the_most_gradients():
     choice = next(one for one in training.CHOICES if one.name == job.PLANNED)
     for shape, crews in ((0.0, [5, 5, 2, 2]), (4.0, [5, 5])):
         site = by_hand(crews, shape)
-        made = {k: trace_of(replace(choice, awaited=k), site, 0) for k in range(1, 6)}
-        used = {k: k * training.updates_within(one, site.budget) for k, one in made.items()}
+        runs = {k: trace_of(replace(choice, awaited=k), site, 0) for k in range(1, 6)}
+        used = {k: k * training.updates_within(one, site.budget) for k, one in runs.items()}
         assert used[training.planned_k(site)] > 0.95 * max(used.values())
         assert max(used.values()) > 1.2 * used[1]
 
@@ -128,9 +128,9 @@ def test_the_same_seeds_give_the_same_bits(result, settings, workload):
     jobs, machines, schedules = workload
     assert all(cluster.check(one, jobs, machines) == [] for one in schedules.values())
     (name,) = settings.trained
-    own, target = result.facts[name]["job"], result.facts[name]["target"]
-    assert own == job.chosen_jobs(settings, jobs, schedules)[1]
-    site = site_of(settings, schedules["PD-ORS"], jobs, own)
+    chosen, target = result.facts[name]["job"], result.facts[name]["target"]
+    assert chosen == job.chosen_jobs(settings, jobs, schedules)[1]
+    site = site_of(settings, schedules["PD-ORS"], jobs, chosen)
     again, _ = training.trained(settings, name, FULL, site, target)
     shown = result.select(method="full set")
     assert again.to_dict("list") == shown.to_dict("list")

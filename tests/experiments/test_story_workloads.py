@@ -40,8 +40,8 @@ def test_a_small_run_goes_on_where_it_was_and_its_verdict_turns(
     monkeypatch.setattr(workloads, "played", played)
     monkeypatch.setattr(workloads, "_losses", partial(fallen, tmp_path / "log", power))
     monkeypatch.setattr(workloads, "ARMS", {PLAIN.name: PLAIN, FITTING.name: FITTING})
-    own = training.Settings(trained=("logistic regression",))
-    settings = Settings(tmp_path, instances=3, tuning_instances=1, story=own)
+    story = training.Settings(trained=("logistic regression",))
+    settings = Settings(tmp_path, instances=3, tuning_instances=1, story=story)
     with pytest.raises(KeyboardInterrupt):
         workloads.study_of(settings)
     result = workloads.study_of(settings)

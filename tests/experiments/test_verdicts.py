@@ -13,9 +13,9 @@ SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in verdicts.PARTS if
 @pytest.mark.parametrize("part", [*QUICK, *SLOW])
 def test_the_verdicts_of_a_part_are_those_that_were_kept(part):
     old, _ = verdicts.read(verdicts.FILE)
-    kept = {name: own for name, own in old.items() if verdicts.part_of(name) == part}
-    assert len(kept) > (20 if part in QUICK else 0)
-    assert verdicts.differences(kept, verdicts.verdicts_of(part)) == []
+    known = {name: verdict for name, verdict in old.items() if verdicts.part_of(name) == part}
+    assert len(known) > (20 if part in QUICK else 0)
+    assert verdicts.differences(known, verdicts.verdicts_of(part)) == []
 
 
 def test_all_parts_are_kept_and_since_when_is_told():
@@ -26,14 +26,14 @@ def test_all_parts_are_kept_and_since_when_is_told():
 
 def test_a_turned_word_a_moved_figure_and_a_lost_name_are_found():
     figures = {"mean": -0.2, "low": None, "high": -0.1}
-    kept = {"a / A / it is fast": ("holds", figures)}
-    assert verdicts.differences(kept, kept) == []
-    assert verdicts.differences(kept, {}) == ["missing  a / A / it is fast"]
-    assert verdicts.differences({}, kept) == ["new      a / A / it is fast"]
+    known = {"a / A / it is fast": ("holds", figures)}
+    assert verdicts.differences(known, known) == []
+    assert verdicts.differences(known, {}) == ["missing  a / A / it is fast"]
+    assert verdicts.differences({}, known) == ["new      a / A / it is fast"]
     turned = {"a / A / it is fast": ("in part", figures)}
-    (line,) = verdicts.differences(kept, turned)
+    (line,) = verdicts.differences(known, turned)
     assert line == "word     a / A / it is fast: was 'holds', is 'in part'"
     moved = {"a / A / it is fast": ("holds", figures | {"mean": -0.2001, "low": -1.0})}
-    assert len(verdicts.differences(kept, moved)) == 2
-    assert verdicts.differences(kept, moved, words=True) == []
-    assert len(verdicts.differences(kept, {"a / A / it is fast": ("holds", {})})) == 3
+    assert len(verdicts.differences(known, moved)) == 2
+    assert verdicts.differences(known, moved, words=True) == []
+    assert len(verdicts.differences(known, {"a / A / it is fast": ("holds", {})})) == 3

@@ -157,13 +157,13 @@ def main() -> None:
         return
     total: Counter[str] = Counter()
     for room in rooms:
-        own: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for finding in findings(FOLDER / f"{room}.calls.txt"):
-            own[finding.verdict] += 1
+            counts[finding.verdict] += 1
             if finding.verdict not in ("clear", "raised", "accepted"):
                 print(finding)
-        print(f"{room}: {dict(own)}")
-        total += own
+        print(f"{room}: {dict(counts)}")
+        total += counts
     tried = total.total() - total["accepted"]
     print(f"in all: {dict(total)}; clear {total['clear'] / max(1, tried):.1%} of {tried}")
 

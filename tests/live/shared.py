@@ -164,8 +164,8 @@ def assert_equal(one, other):
     for name in one._fields:
         leaves, others = jax.tree.leaves(getattr(one, name)), jax.tree.leaves(getattr(other, name))
         assert len(leaves) == len(others), name
-        for leaf, own in zip(leaves, others, strict=True):
-            np.testing.assert_array_equal(leaf, own, err_msg=name, strict=True)
+        for leaf, twin in zip(leaves, others, strict=True):
+            np.testing.assert_array_equal(leaf, twin, err_msg=name, strict=True)
 
 
 class Killed(Exception):

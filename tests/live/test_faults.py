@@ -74,15 +74,15 @@ def test_runs_whose_workers_are_lost_at_random(name):
 
 def losing(whom, at=5, rule=None):
     """Runs a rule with two workers, of whom some are lost for good after an arrival."""
-    made = [Mortal() for _ in range(2)]
+    mortals = [Mortal() for _ in range(2)]
 
     def act(_):
         for worker in whom:
-            made[worker].is_gone = True
+            mortals[worker].is_gone = True
 
     rest = {"collect": traces.immediately(), **(rule or {})}
     rest["collect"] = acting(rest["collect"], {at: act})
-    with live.executors(2, lambda i: made[i], lost=(Lost,), restarts=0) as workers:
+    with live.executors(2, lambda i: mortals[i], lost=(Lost,), restarts=0) as workers:
         return train(workers, n_updates=50, **rest)
 
 
@@ -120,14 +120,14 @@ def test_a_job_that_hangs_is_given_up_and_nothing_waits_for_it():
     with live.threads(2) as workers:
         trace = check(train(workers, hangs, n_updates=60, timeout=[60.0, 0.2]))
     assert set(trace.cancelled.worker.tolist()) == {1}
-    own = {"collect": WAIT, "timeout": [60.0, 0.2], "patience": 2.0}
+    options = {"collect": WAIT, "timeout": [60.0, 0.2], "patience": 2.0}
     words = r"nothing has arrived for 2 seconds \(patience\)|waits for worker 1"
     with live.threads(2) as workers, pytest.raises(traces.StalledError, match=words):
-        train(workers, hangs, **own)
-    own = {"collect": traces.malenia(1.0), "patience": 2.0}  # the other delivers for ever
+        train(workers, hangs, **options)
+    options = {"collect": traces.malenia(1.0), "patience": 2.0}  # the other delivers for ever
     words = "it waits for worker 1; worker 1 has a job that is lost"
     with live.threads(2) as workers, pytest.raises(traces.StalledError, match=words):
-        train(workers, hangs, **own)
+        train(workers, hangs, **options)
 
 
 def test_a_late_answer_frees_its_worker():
@@ -150,11 +150,11 @@ def test_an_error_ends_the_run_at_once_and_is_not_tried_again():
 
 
 def test_an_error_while_a_lost_worker_is_set_up_again_is_told():
-    made = []
+    asked = []
 
     def source(worker):
-        made.append(worker)
-        if made.count(1) > 1:
+        asked.append(worker)
+        if asked.count(1) > 1:
             raise OSError("the disk is gone")
         return quadratic()
 

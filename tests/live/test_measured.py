@@ -22,17 +22,17 @@ def virtual_run(**rules):
 
 def with_times(run, took):
     """The run with a server that takes so long."""
-    own = live.timing(run)
-    object.__setattr__(run.source, "timing", own._replace(done=own.handled + took))
+    timing = live.timing(run)
+    object.__setattr__(run.source, "timing", timing._replace(done=timing.handled + took))
     return run
 
 
 def test_a_virtual_run_is_handled_when_it_arrives():
     run = virtual_run(n_updates=20)
-    own = live.timing(run)
-    np.testing.assert_array_equal(own.handled, run.trace.time)
-    np.testing.assert_array_equal(own.done, run.trace.time)
-    assert (own.computed > 0).all()
+    timing = live.timing(run)
+    np.testing.assert_array_equal(timing.handled, run.trace.time)
+    np.testing.assert_array_equal(timing.done, run.trace.time)
+    assert (timing.computed > 0).all()
     assert live.service_of(run) == traces.Service(0.0, 0.0)
 
 
@@ -53,18 +53,18 @@ def test_a_real_run_has_times_in_order():
     problem = troubled({"all": 0.005})  # so that every worker gets to answer
     with live.threads(3) as workers:
         run = live.train(problem, workers, SGD, n_updates=30, collect=traces.buffered(2))
-    own, trace = live.timing(run), run.trace
-    assert len(own.handled) == trace.n_arrivals == 60
+    timing, trace = live.timing(run), run.trace
+    assert len(timing.handled) == trace.n_arrivals == 60
     assert (trace.start <= trace.time).all()
-    assert (trace.time <= own.handled).all()
-    assert (own.handled < own.done).all()
-    assert (own.done[:-1] <= own.handled[1:]).all()
-    assert (own.computed <= trace.time - trace.start).all()
+    assert (trace.time <= timing.handled).all()
+    assert (timing.handled < timing.done).all()
+    assert (timing.done[:-1] <= timing.handled[1:]).all()
+    assert (timing.computed <= trace.time - trace.start).all()
     service = live.service_of(run)
     assert service.gradient > 0
     assert service.step >= 0
     what_if = traces.asynchronous(
-        clocks.of_trace(trace, computed=own.computed),
+        clocks.of_trace(trace, computed=timing.computed),
         n_updates=30,
         collect=traces.ringmaster(4),
         service=service,
@@ -79,14 +79,14 @@ def test_the_table_of_arrivals_is_read_again(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    trace, own = run.trace, live.timing(run)
+    trace, timing = run.trace, live.timing(run)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     for name, values in (
         ("start", trace.start),
         ("arrived", trace.time),
-        ("handled", own.handled),
-        ("done", own.done),
-        ("computed", own.computed),
+        ("handled", timing.handled),
+        ("done", timing.done),
+        ("computed", timing.computed),
     ):
         np.testing.assert_array_equal(np.array(columns[name], float), values)  # every digit
     for name in ("worker", "job", "read_version", "version", "used", "steps"):

@@ -72,9 +72,9 @@ def told(caplog):
     """The lines so far."""
 
     def lines():
-        own = [one for one in caplog.records if one.name == "asyncjax.live"]
-        assert all(one.levelno == logging.WARNING for one in own)
-        return [one.getMessage() for one in own]
+        records = [one for one in caplog.records if one.name == "asyncjax.live"]
+        assert all(one.levelno == logging.WARNING for one in records)
+        return [one.getMessage() for one in records]
 
     return lines
 

@@ -76,9 +76,9 @@ def own_ray():
     with live.ray(2, object_store_memory=STORE) as workers:
         workers.executor(0)
         yield workers
-        own = set(_family()) - others
+        family = set(_family()) - others
     assert (_environment(), signal.getsignal(signal.SIGTERM)) == before
-    assert not _alive(own)
+    assert not _alive(family)
 
 
 def _environment():
@@ -112,8 +112,8 @@ def _assert_lost(run, lost):
     assert len(set(arrived)) == len(arrived)
     assert sorted(run.trace.cancelled.worker.tolist()) == sorted(worker for worker, _ in lost)
     for worker, job in lost:
-        jobs = [own for one, own in arrived if one == worker]
-        assert sorted(jobs) == [own for own in range(len(jobs) + 1) if own != job]
+        jobs = [number for one, number in arrived if one == worker]
+        assert sorted(jobs) == [number for number in range(len(jobs) + 1) if number != job]
 
 
 @needs_ray
@@ -153,8 +153,8 @@ def test_a_model_above_100_kb_is_stored_and_released(own_ray):
 
 def _folder():
     """Where the Ray of this process keeps its files."""
-    own = [one for one in _family() if "gcs_server" in one.name()]
-    logs = next(word for word in own[0].cmdline() if word.startswith("--log_dir="))
+    servers = [one for one in _family() if "gcs_server" in one.name()]
+    logs = next(word for word in servers[0].cmdline() if word.startswith("--log_dir="))
     return os.path.dirname(os.path.dirname(logs.removeprefix("--log_dir=")))
 
 
@@ -199,8 +199,8 @@ def test_an_actor_that_ray_kills_is_opened_anew(own_ray):
     problem = partial(shared.troubled, {"all": 0.02})
     run = live.train(problem, own_ray, SGD, n_updates=400, key=KEY, progress=kill)
     _equal_to_its_replay(run, shared.quadratic(), 400)
-    own = run.trace.job[run.trace.worker == 1]
-    missing = set(range(own.max())) - {*own.tolist()}
+    jobs = run.trace.job[run.trace.worker == 1]
+    missing = set(range(jobs.max())) - {*jobs.tolist()}
     assert len(missing) == 1
     _assert_lost(run, [(1, missing.pop())])
     assert own_ray.opened[1] is not killed[0]
@@ -215,8 +215,8 @@ def test_what_a_killed_worker_kept_goes_on_in_its_place(own_ray):
     np.testing.assert_array_equal(run.worker_states[0].count, 2 * counts)
     problem = shared.keeping(shared.quadratic)
     replayed = simulation.replay(problem, run.trace, SGD, key=KEY, waves=False)
-    kept = (run.params, run.worker_states), (replayed.params, replayed.worker_states)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *kept)
+    pair = (run.params, run.worker_states), (replayed.params, replayed.worker_states)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *pair)
 
 
 @needs_ray
@@ -261,8 +261,8 @@ def test_each_worker_makes_its_own_problem(own_ray):
 
         def gradient(params, worker, job, key):
             del job, key
-            own = sums[worker] if len(rows) == 2 else sums[0]
-            return 0.5 * (params - own) ** 2, params - own
+            target = sums[worker] if len(rows) == 2 else sums[0]
+            return 0.5 * (params - target) ** 2, params - target
 
         return problems.from_gradient(jnp.zeros(()), gradient, n_workers=2)
 
@@ -349,8 +349,8 @@ def test_a_ray_that_runs_already_is_used_and_stays(own_ray):
 @needs_ray
 def test_a_cluster_that_cannot_be_reached():
     address = "localhost:1"
-    own = f"address={address!r}, connect_timeout=5"
-    code = f"from asyncjax import live; live.ray(1, {own}).executor(0)"
+    options = f"address={address!r}, connect_timeout=5"
+    code = f"from asyncjax import live; live.ray(1, {options}).executor(0)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     words = f"ConnectionError: address must be that of a running Ray cluster, got '{address}': no"
     assert words in said.stderr
@@ -421,15 +421,15 @@ def test_a_ray_that_answers_and_lets_nobody_in_ends_with_a_sentence():
     script = subprocess.Popen(
         [sys.executable, "-c", FROZEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    own = []
+    family = []
     try:
         address = script.stdout.readline().strip()
-        own = _family(psutil.Process(script.pid))
+        family = _family(psutil.Process(script.pid))
         _unanswered(address, 12.0)
     finally:
         script.communicate("go on\n", timeout=60)
     assert script.returncode == 0
-    assert _holds(lambda: not _alive(own), 30)
+    assert _holds(lambda: not _alive(family), 30)
 
 
 CROWDED = """
@@ -539,12 +539,12 @@ def short(tmp_path_factory):
 def test_after_ctrl_c_nothing_is_left(short):
     script = _interrupted(short)
     assert script.stdout.readline() == "going\n"
-    own = _family(psutil.Process(script.pid))
-    assert any("Seat" in one.name() for one in own)
+    family = _family(psutil.Process(script.pid))
+    assert any("Seat" in one.name() for one in family)
     os.killpg(script.pid, signal.SIGINT)
     _, said = script.communicate(timeout=60)
     assert said.rstrip().endswith("KeyboardInterrupt")
-    assert _holds(lambda: not _alive(own), 30)
+    assert _holds(lambda: not _alive(family), 30)
     assert os.listdir(short) == []
 
 
@@ -560,12 +560,12 @@ def test_more_than_this_machine_has_is_refused_and_nothing_is_left(short):
 def test_workers_end_when_the_server_is_killed(short):
     script = _interrupted(short)
     assert script.stdout.readline() == "going\n"
-    own = _family(psutil.Process(script.pid))
+    family = _family(psutil.Process(script.pid))
     script.kill()
     script.communicate(timeout=60)
-    seats = [one for one in own if not _is_a_helper(one)]
+    seats = [one for one in family if not _is_a_helper(one)]
     assert _holds(lambda: not _alive(seats), 30)
-    for one in own:  # two helpers of Ray notice within a minute; they would write to its folder
+    for one in family:  # two helpers of Ray notice within a minute; they would write to its folder
         if one.is_running():
             one.kill()
 

@@ -98,12 +98,12 @@ def test_processes():
 def test_a_problem_of_each_workers_own_is_made_for_it():
     asked = []
 
-    def own(worker):
+    def source(worker):
         asked.append(worker)
         return problems.quadratic(np.ones((3, 2)), np.full((3, 2), 0.0 if worker is None else 2.0))
 
     trace = traces.asynchronous(clocks.constant([1.0, 1.5]), n_updates=50)
-    run = live.rerun(own, trace, optax.sgd(0.2))
+    run = live.rerun(source, trace, optax.sgd(0.2))
     np.testing.assert_allclose(run.params, 2.0, atol=0.1)  # gradients are those of the workers
     assert sorted(asked[1:]) == [0, 1]
     assert asked[0] is None

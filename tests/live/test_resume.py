@@ -55,11 +55,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
     """Optimizer, losses, recorded models and timing, of a tree with random samples."""
-    path, own = tmp_path / "run.npz", {"problem": tree, "update": adam(0.01), "record_every": 4}
-    own["clock"] = clocks.constant([1.0, 2.5])
-    whole = lived(**own)
-    begun(path, monkeypatch, 14, **own)
-    run = lived(checkpoint=path, **own)
+    path, options = tmp_path / "run.npz", {"problem": tree, "update": adam(0.01), "record_every": 4}
+    options["clock"] = clocks.constant([1.0, 2.5])
+    whole = lived(**options)
+    begun(path, monkeypatch, 14, **options)
+    run = lived(checkpoint=path, **options)
     parts = [(each.params, each.opt_state, each.records) for each in (whole, run)]
     jax.tree.map(np.testing.assert_array_equal, *parts)
     np.testing.assert_array_equal(live.timing(whole).done, live.timing(run).done)
@@ -120,14 +120,14 @@ MIXTURES = {
 @pytest.mark.parametrize("name", MIXTURES)
 @pytest.mark.usefixtures("often", "unjudged")
 def test_another_run_is_refused_and_the_file_stays(name, tmp_path, monkeypatch):
-    own, changed = MIXTURES[name]
+    given, changed = MIXTURES[name]
     path = tmp_path / "run.npz"
-    begun(path, monkeypatch, 9, **own)
-    kept = path.read_bytes()
+    begun(path, monkeypatch, 9, **given)
+    content = path.read_bytes()
     words = r"belongs to another run; (the program differs|its inputs differ|its rules answered)"
     with pytest.raises(ValueError, match=words):
-        lived(checkpoint=path, **{**own, **changed})
-    assert path.read_bytes() == kept
+        lived(checkpoint=path, **{**given, **changed})
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["time", "answers", "held", "leaf0"])
@@ -181,8 +181,8 @@ def killing(*arguments):
     global calls
     calls -= 1
     if calls < 0:
-        own = [str(pid) for one in workers.opened.values() for pid in one._processes]
-        open(path + ".pids", "w").write(" ".join(own))
+        pids = [str(pid) for one in workers.opened.values() for pid in one._processes]
+        open(path + ".pids", "w").write(" ".join(pids))
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*arguments)
 rules = {"pure": {}, "cancel": {"collect": traces.rennala(1, cancel=True)},
@@ -229,7 +229,7 @@ def test_a_killed_server_is_resumed_by_another_process(rule, tmp_path):
     jobs = list(zip(trace.worker.tolist(), trace.job.tolist(), strict=True))
     assert len(set(jobs)) == len(jobs)
     again = simulation.replay(quadratic(), trace, sgd(0.1), waves=False)
-    with np.load(f"{path}.params.npz") as kept:
+    with np.load(f"{path}.params.npz") as arrays:
         exactly = 0.0 if rule != "table" else 1e-5
-        np.testing.assert_allclose(kept["arr_0"], again.params, rtol=exactly)
+        np.testing.assert_allclose(arrays["arr_0"], again.params, rtol=exactly)
     assert not path.exists()

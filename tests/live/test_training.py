@@ -74,14 +74,14 @@ def compare(rule, seed, settings):
     """A rule under some settings: the same trace, and the same error where there is none."""
     rules = {**rule, **settings}
     try:
-        own = simulated(seed, **rules)
+        trace = simulated(seed, **rules)
     except ValueError as error:
         with pytest.raises(type(error)):
             lived(seed, **rules)
         return False
     run = lived(seed, **rules)
-    assert_equal(own, run.trace)
-    np.testing.assert_allclose(run.params, by_hand(own), rtol=1e-4, atol=1e-5)
+    assert_equal(trace, run.trace)
+    np.testing.assert_allclose(run.params, by_hand(trace), rtol=1e-4, atol=1e-5)
     return True
 
 
@@ -90,17 +90,17 @@ def compare(rule, seed, settings):
 def test_a_virtual_run_is_the_simulated_one(name):
     draw = np.random.default_rng(sorted(RULES).index(name))
     drawn = draw.permutation(len(SETTINGS))[:4]
-    made = [compare(RULES[name], 0, {})]
-    made += [compare(RULES[name], seed, SETTINGS[at]) for seed, at in enumerate(drawn)]
-    assert any(made)
+    finished = [compare(RULES[name], 0, {})]
+    finished += [compare(RULES[name], seed, SETTINGS[at]) for seed, at in enumerate(drawn)]
+    assert any(finished)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.usefixtures("unjudged")
 def test_a_virtual_run_is_the_simulated_one_in_all_settings(name):
-    made = [compare(RULES[name], at % 3, own) for at, own in enumerate(SETTINGS)]
-    assert sum(made) >= len(made) // 4
+    finished = [compare(RULES[name], at % 3, settings) for at, settings in enumerate(SETTINGS)]
+    assert sum(finished) >= len(finished) // 4
 
 
 @pytest.mark.slow
@@ -158,23 +158,23 @@ def test_a_rule_of_ones_own_works_simulated_and_live(rule):
 
 @pytest.mark.usefixtures("unjudged")
 def test_each_worker_may_make_its_own_problem():
-    seen, kept = [], set(jobs._SITES)
+    seen, sites = [], set(jobs._SITES)
     run = lived(problem=partial(of_worker, seen))
     assert sorted(seen, key=str) == [0, 1, 2, 3, None]
     np.testing.assert_array_equal(run.params, lived().params)
-    assert set(jobs._SITES) <= kept
+    assert set(jobs._SITES) <= sites
 
 
 def test_a_job_that_never_returns_stalls_as_simulated():
     clock = clocks.available(clocks.exponential([1.0, 2.0]), leave=[0.01, np.inf])
     for rules in (RULES["wait for 2"], RULES["table"], RULES["gate"], {"concurrency": 1}):
-        with pytest.raises(traces.StalledError) as own:
+        with pytest.raises(traces.StalledError) as expected:
             simulated(clock=clock, **rules)
         with pytest.raises(traces.StalledError) as lives:
             lived(clock=clock, **rules)
-        assert (own.value.trace is None) == (lives.value.trace is None)
-        if own.value.trace is not None:
-            np.testing.assert_array_equal(own.value.trace.time, lives.value.trace.time)
+        assert (expected.value.trace is None) == (lives.value.trace is None)
+        if expected.value.trace is not None:
+            np.testing.assert_array_equal(expected.value.trace.time, lives.value.trace.time)
 
 
 def check_real(run, problem, optimizer, name):

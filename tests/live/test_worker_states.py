@@ -109,8 +109,8 @@ def test_one_worker_is_the_optimizer_itself():
         updates, state = optimizer.update(grads, state, params)
         params = optax.apply_updates(params, updates)
     np.testing.assert_allclose(run.params, np.asarray(params), rtol=0, atol=1e-12)
-    for kept, own in zip(jax.tree.leaves(run.worker_states), jax.tree.leaves(state), strict=True):
-        np.testing.assert_allclose(kept[0], own, rtol=0, atol=1e-12)
+    for rows, leaf in zip(jax.tree.leaves(run.worker_states), jax.tree.leaves(state), strict=True):
+        np.testing.assert_allclose(rows[0], leaf, rtol=0, atol=1e-12)
 
 
 def test_one_step_of_sgd_is_the_plain_rule():

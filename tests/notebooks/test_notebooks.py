@@ -153,10 +153,10 @@ def smaller(name, folder):
     path = HERE / f"{name}.ipynb"
     if name not in SMALLER:
         return path
-    text, (own, less) = path.read_text(encoding="utf-8"), SMALLER[name]
-    assert text.count(own) == 1
+    text, (full, less) = path.read_text(encoding="utf-8"), SMALLER[name]
+    assert text.count(full) == 1
     copy = folder / path.name
-    copy.write_text(text.replace(own, less), encoding="utf-8")
+    copy.write_text(text.replace(full, less), encoding="utf-8")
     return copy
 
 

@@ -35,7 +35,7 @@ def rounds(times, b, n_rounds, width):
     quotas, ends = [], []
     for k in range(1, n_rounds + 1):
         bounds = [
-            max(0.0, sum(own) / len(own) - width(len(own), k)) if own else 0.0 for own in seen
+            max(0.0, sum(past) / len(past) - width(len(past), k)) if past else 0.0 for past in seen
         ]
         quotas.append(share(bounds, b))
         finish = []

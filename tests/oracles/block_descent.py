@@ -33,8 +33,8 @@ def block_descent(
         block = block_of(i, j)
         log["delay"].append(k - counter)
         step = rule(log["delay"])[-1]
-        x, own = models[-1].copy(), pieces[block]
-        x[own] = soft_threshold(x[own] - step * gradient(i, j, seen)[own], step * l1)
+        x, part = models[-1].copy(), pieces[block]
+        x[part] = soft_threshold(x[part] - step * gradient(i, j, seen)[part], step * l1)
         models.append(x)
         moments.append(end)
         for name, value in zip(

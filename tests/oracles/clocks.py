@@ -208,8 +208,8 @@ def rounds(powers, parts, k, count):
     now, arrivals = 0.0, []
     for number in range(count):
         ends = sorted(
-            (arrival(own, now, jobs[number]), worker)
-            for worker, (own, jobs) in enumerate(zip(powers, parts, strict=True))
+            (arrival(power, now, jobs[number]), worker)
+            for worker, (power, jobs) in enumerate(zip(powers, parts, strict=True))
         )
         arrivals += ends[:k]
         now = ends[k - 1][0]

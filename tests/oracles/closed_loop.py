@@ -5,11 +5,11 @@ import numpy as np
 
 def closed_loop(gradients, delays, *, rate, momentum, max_delay, gain, least):
     """All steps, and the momentum of each; before the first step nothing has moved."""
-    steps, own, owns = [], momentum, []
+    steps, beta, owns = [], momentum, []
     for t, (gradient, delay) in enumerate(zip(gradients, delays, strict=True)):
         last = steps[-1] if steps else np.zeros_like(gradient)
-        steps.append(own * last - rate * gradient)
-        owns.append(own)
+        steps.append(beta * last - rate * gradient)
+        owns.append(beta)
         r = t - delay
         if r < 1 or delay > max_delay:
             continue
@@ -19,5 +19,5 @@ def closed_loop(gradients, delays, *, rate, momentum, max_delay, gain, least):
             if before != 0
         ]
         if votes:
-            own = min(momentum, max(least, own + gain * (momentum - np.median(votes))))
+            beta = min(momentum, max(least, beta + gain * (momentum - np.median(votes))))
     return np.array(steps), np.array(owns)

@@ -37,8 +37,8 @@ class Kardam:
         """The Lipschitz filter."""
         if not self.coefficients or self.f == 0:
             return True
-        own = sorted(max(values[-self.window :]) for values in self.coefficients.values())
-        bound = own[math.ceil((self.n - self.f) * len(own) / self.n) - 1]
+        largest = sorted(max(values[-self.window :]) for values in self.coefficients.values())
+        bound = largest[math.ceil((self.n - self.f) * len(largest) / self.n) - 1]
         moved = np.linalg.norm(x - self.passed[1])
         change = np.linalg.norm(g - self.passed[0])
         is_small = moved > 0 and change / moved <= bound * (1 + 1e-12)  # equal but for rounding

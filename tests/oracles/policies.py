@@ -43,9 +43,9 @@ def by_signs(n_stages, agreements, threshold, burn_in, patience=math.inf):
             counter += 1
         elif agreement >= 0:
             counter -= 1
-        made = j - begun
-        fires = counter > threshold and made > burn_in
-        if (fires or made >= patience) and stage + 1 < n_stages:
+        age = j - begun
+        fires = counter > threshold and age > burn_in
+        if (fires or age >= patience) and stage + 1 < n_stages:
             stage, counter, begun = stage + 1, 0, j
         out.append((stage, counter))
     return out
@@ -55,22 +55,22 @@ def by_distance(n_stages, distances, burn_in, ratio, slope, patience=math.inf):
     """Stage before each update; distances must be positive, or NaN."""
     stage, begun, seen, out = 0, 0, [], []
     for j, distance in enumerate(distances):
-        made = j - begun
-        is_checkpoint = made == 1 if not seen else made == next_checkpoint(seen[-1][0], ratio)
+        age = j - begun
+        is_checkpoint = age == 1 if not seen else age == next_checkpoint(seen[-1][0], ratio)
         flat = False
         if is_checkpoint:
-            seen.append((made, distance))
-            if len(seen) > 1 and made > burn_in:
+            seen.append((age, distance))
+            if len(seen) > 1 and age > burn_in:
                 (u, d), (v, e) = seen[-2:]
                 flat = (math.log(e) - math.log(d)) / (math.log(v) - math.log(u)) < slope
-        if (flat or made >= patience) and stage + 1 < n_stages:
+        if (flat or age >= patience) and stage + 1 < n_stages:
             stage, begun, seen = stage + 1, j, []
         out.append(stage)
     return out
 
 
-def next_checkpoint(made, ratio):
-    return max(made + 1, math.ceil(ratio * made))
+def next_checkpoint(last, ratio):
+    return max(last + 1, math.ceil(ratio * last))
 
 
 def by_loss(k, n_workers, losses, minimum=0.0, patience=math.inf):

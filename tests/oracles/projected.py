@@ -44,10 +44,10 @@ def following(batch, pairs_per_block=None):
                 last -= (last - first) % 2
                 if first < last:
                     vectors = [
-                        own[order[first:last]] for own, order in zip(seen, orders, strict=True)
+                        grads[order[first:last]] for grads, order in zip(seen, orders, strict=True)
                     ]
                     decided, r = coordinated_step(np.array(vectors), r)
                     signs[:, first:last] = decided
-        return [reorder(order, own) for order, own in zip(orders, signs.tolist(), strict=True)]
+        return [reorder(order, row) for order, row in zip(orders, signs.tolist(), strict=True)]
 
     return next_orders

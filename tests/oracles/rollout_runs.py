@@ -38,12 +38,12 @@ def policy_of_token(trace, i, t, longest):
 def draw(versions, trace, key, i, longest):
     """Tokens, and the log-probability of each under its version."""
     n_tokens = versions[0].shape[1]
-    own = jax.random.fold_in(jax.random.fold_in(key, 1), i)
+    stream = jax.random.fold_in(jax.random.fold_in(key, 1), i)
     tokens, log_probs, before = [], [], n_tokens
     for t in range(longest):
         x = versions[policy_of_token(trace, i, t, longest)]
         chances = log_softmax(x[before])
-        luck = np.asarray(jax.random.gumbel(jax.random.fold_in(own, t), (n_tokens,)))
+        luck = np.asarray(jax.random.gumbel(jax.random.fold_in(stream, t), (n_tokens,)))
         before = int(np.argmax(chances + luck))
         tokens.append(before)
         log_probs.append(chances[before])
@@ -89,10 +89,10 @@ def factors(correction, new, behaviour, proximal, advantage):
     if name == "decoupled":
         weight = np.minimum(np.exp(proximal - behaviour), numbers[1])
     out = []
-    for ratio, own in zip(np.exp(new - old), weight, strict=True):
+    for ratio, scale in zip(np.exp(new - old), weight, strict=True):
         low, high = 1 - numbers[0], 1 + numbers[0]
         is_flat = (advantage > 0 and ratio > high) or (advantage < 0 and ratio < low)
-        out.append(0.0 if is_flat else own * ratio * advantage)
+        out.append(0.0 if is_flat else scale * ratio * advantage)
     return np.array(out)
 
 
@@ -120,23 +120,23 @@ def train(
     """The final table, and of every step the mean reward, length, and effective sample size."""
     versions, told, n_tokens = [np.array(x, np.float64)], [], x.shape[1]
     for members in trace.members.tolist():
-        made = [draw(versions, trace, key, i, longest) for i in members]
+        samples = [draw(versions, trace, key, i, longest) for i in members]
         prompts = [i // trace.group for i in members]
         asked = [
             wanted(jax.random.fold_in(jax.random.fold_in(key, 0), q), n_tokens) for q in prompts
         ]
         rewards = [
-            sum(token == own for token in tokens) / longest
-            for (tokens, _), own in zip(made, asked, strict=True)
+            sum(token == goal for token in tokens) / longest
+            for (tokens, _), goal in zip(samples, asked, strict=True)
         ]
         gain = compared(advantage, rewards, prompts)
         x = versions[-1]
-        proximal = [log_probs_of(x, tokens) for tokens, _ in made]
+        proximal = [log_probs_of(x, tokens) for tokens, _ in samples]
         told.append(
             (
                 np.mean(rewards),
-                np.mean([len(tokens) for tokens, _ in made]),
-                effective(proximal, [log for _, log in made]),
+                np.mean([len(tokens) for tokens, _ in samples]),
+                effective(proximal, [log for _, log in samples]),
             )
         )
         size = len(members) // minibatches
@@ -145,7 +145,7 @@ def train(
             part = range(first, first + size)
             direction = np.zeros_like(x)
             for k in part:
-                tokens, behaviour = made[k]
+                tokens, behaviour = samples[k]
                 new = log_probs_of(x, tokens)
                 factor = factors(correction, new, behaviour, proximal[k], gain[k])
                 before = states(tokens, n_tokens)
@@ -155,8 +155,8 @@ def train(
                     direction[s] += f * score / size
             scale = 1.0
             if scaled:
-                new = [log_probs_of(x, made[k][0]) for k in part]
-                scale = effective(new, [made[k][1] for k in part])
+                new = [log_probs_of(x, samples[k][0]) for k in part]
+                scale = effective(new, [samples[k][1] for k in part])
             x = x + scale * step_size * direction
         versions.append(x)
     return versions[-1], np.array(told)

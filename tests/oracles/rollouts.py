@@ -47,8 +47,8 @@ def simulate(
         return [s for s in samples if s["number"] // group == i // group]
 
     def can_be_trained(s):
-        own = prompt(s["number"])
-        complete = len(own) == group and all(o["fate"] != "running" for o in own)
+        peers = prompt(s["number"])
+        complete = len(peers) == group and all(o["fate"] != "running" for o in peers)
         return s["fate"] == "waiting" and complete
 
     def age(s):

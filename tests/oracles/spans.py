@@ -3,9 +3,9 @@
 
 def figures(trace, span):
     """Rates, shares of time and ages up to the last update at or before `span`, or to the first."""
-    made = [float(time) for time in trace.update_time if time <= span * (1 + 1e-9)]
-    made = made or [float(trace.update_time[0])]
-    end, updates, n = made[-1], len(made), trace.n_workers
+    times = [float(time) for time in trace.update_time if time <= span * (1 + 1e-9)]
+    times = times or [float(trace.update_time[0])]
+    end, updates, n = times[-1], len(times), trace.n_workers
     used = busy = wasted = 0.0
     weight, ages = [0.0] * n, []
     for e in range(trace.n_arrivals):

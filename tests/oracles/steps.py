@@ -86,8 +86,8 @@ def measured_factors(workers, times, n):
     last, count, factors = [0.0] * n, [0] * n, []
     for worker, now in zip(workers, times, strict=True):
         last[worker], count[worker] = now, count[worker] + 1
-        own = [last[i] / count[i] if count[i] else now for i in range(n)]
-        factors.append(own[worker] / (sum(own) / n))
+        means = [last[i] / count[i] if count[i] else now for i in range(n)]
+        factors.append(means[worker] / (sum(means) / n))
     return factors
 
 
@@ -117,14 +117,14 @@ def ordered_momentum(gradients, delays, *, rates, beta, n_workers):
     """A gradient of bucket b gets the shares that b, b + 1, ... up to now would have given it."""
     momentum, moves, momenta = np.zeros_like(gradients[0]), [], []
     for t, (gradient, delay, rate) in enumerate(zip(gradients, delays, rates, strict=True)):
-        bucket, own = math.ceil(t / n_workers), math.ceil((t - delay) / n_workers)
+        bucket, origin = math.ceil(t / n_workers), math.ceil((t - delay) / n_workers)
         move = np.zeros_like(gradient)
         if bucket > math.ceil((t - 1) / n_workers):
             momentum = beta * momentum
             move = move - momentum
         part = rate * gradient
-        for passed in range(own, bucket + 1):
-            part = beta * part if passed > own else part
+        for passed in range(origin, bucket + 1):
+            part = beta * part if passed > origin else part
             move = move - part
         momentum = momentum + part
         moves.append(move)

@@ -21,8 +21,8 @@ def train(x, arrivals, gradient, step, *, view=None, arrive=None, aggregate=None
             rows.append(e)
         if arrivals.steps[e]:
             weighted = [
-                len(rows) * arrivals.weight[row] * own
-                for row, own in zip(rows, waiting, strict=True)
+                len(rows) * arrivals.weight[row] * part
+                for row, part in zip(rows, waiting, strict=True)
             ]
             direction = (
                 np.mean(weighted, axis=0) if aggregate is None else aggregate(weighted, rows)

@@ -49,5 +49,5 @@ def identity(order):
 
 def quality(order, vectors, epochs, seed=0):
     """The largest prefix norm of the orders of some epochs."""
-    made = all_orders(order, order.init(jax.random.key(seed)), vectors, max(epochs))
-    return [float(orders.prefix_norms(vectors, made[epoch]).l2) for epoch in epochs]
+    found = all_orders(order, order.init(jax.random.key(seed)), vectors, max(epochs))
+    return [float(orders.prefix_norms(vectors, found[epoch]).l2) for epoch in epochs]

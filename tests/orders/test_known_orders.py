@@ -54,8 +54,8 @@ def digits(text):
 def test_known_orders_come_out(name):
     _, vectors, expected = SINGLE[name]
     order = known(name)
-    made = all_orders(order, from_identity(order), vectors, len(expected))
-    np.testing.assert_array_equal(made[1:], [digits(one) for one in expected])
+    found = all_orders(order, from_identity(order), vectors, len(expected))
+    np.testing.assert_array_equal(found[1:], [digits(one) for one in expected])
 
 
 def test_greedy_herding_is_known():
@@ -72,26 +72,26 @@ def test_greedy_herding_is_known():
 def test_pairs_follow_their_twin(n):
     vectors = gaussian(n, 5, seed=n)
     order = orders.pair_balanced(n, 5)
-    made = all_orders(order, from_identity(order), vectors, 6)
-    np.testing.assert_array_equal(made, oracle.pair_balanced(vectors, range(n), 6))
+    found = all_orders(order, from_identity(order), vectors, 6)
+    np.testing.assert_array_equal(found, oracle.pair_balanced(vectors, range(n), 6))
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])
 def test_grab_follows_its_twin(n, float64):
     vectors = gaussian(n, 5, seed=n).astype(np.float64) + 0.3
     order = orders.grab(n, 5)
-    made = all_orders(order, from_identity(order), vectors, 6)
-    np.testing.assert_array_equal(made, oracle.grab(vectors, range(n), 6))
+    found = all_orders(order, from_identity(order), vectors, 6)
+    np.testing.assert_array_equal(found, oracle.grab(vectors, range(n), 6))
 
 
 @pytest.mark.parametrize(("n", "depth"), [(13, 0), (40, 2)])
 def test_the_tree_follows_its_twin(n, depth, float64):
     vectors = gaussian(n, 5, seed=n).astype(np.float64)
     order = orders.recursive(n, 5, depth)
-    made = all_orders(order, from_identity(order), vectors, 5)
-    np.testing.assert_array_equal(made, oracle.recursive(vectors, range(n), depth, 5))
+    found = all_orders(order, from_identity(order), vectors, 5)
+    np.testing.assert_array_equal(found, oracle.recursive(vectors, range(n), depth, 5))
     if depth == 0:
-        np.testing.assert_array_equal(made, oracle.grab(vectors, range(n), 5))
+        np.testing.assert_array_equal(found, oracle.grab(vectors, range(n), 5))
 
 
 @pytest.mark.parametrize(("counts", "block"), [((7, 4, 1), 1), ((2, 9), 1), ((7, 4, 1), 3)])
@@ -101,19 +101,19 @@ def test_workers_follow_their_twins(counts, block):
     for j, shard in enumerate(shards):
         vectors[j, : len(shard)] = shard
     order = orders.coordinated(len(counts), counts, 6, block=block)
-    made = all_orders(order, from_identity(order), vectors, 4)
+    found = all_orders(order, from_identity(order), vectors, 4)
     expected = oracle.coordinated(shards, [range(count) for count in counts], 4)
     for epoch in range(5):
         for j, count in enumerate(counts):
             steps = oracle.visit_steps(count, max(counts))
-            assert made[epoch, j, steps].tolist() == expected[epoch][j]
-            assert np.delete(made[epoch, j], steps).tolist() == [-1] * (max(counts) - count)
+            assert found[epoch, j, steps].tolist() == expected[epoch][j]
+            assert np.delete(found[epoch, j], steps).tolist() == [-1] * (max(counts) - count)
 
     alone = orders.independent(len(counts), counts, 6)
-    made = all_orders(alone, from_identity(alone), vectors, 4)
+    found = all_orders(alone, from_identity(alone), vectors, 4)
     for j, count in enumerate(counts):
         expected = oracle.pair_balanced(shards[j], range(count), 4)
-        np.testing.assert_array_equal(made[:, j, oracle.visit_steps(count, max(counts))], expected)
+        np.testing.assert_array_equal(found[:, j, oracle.visit_steps(count, max(counts))], expected)
 
 
 def uniforms(balance, n_pairs, epoch):
@@ -173,13 +173,13 @@ def test_random_orders_are_what_they_say():
     np.testing.assert_array_equal(once.permutation(once.init(key)), jax.random.permutation(key, 20))
 
     flip = orders.flip_flop((20, 13), n_workers=2)
-    made = all_orders(flip, flip.init(key), np.zeros((2, 20, 1)), 3)
+    found = all_orders(flip, flip.init(key), np.zeros((2, 20, 1)), 3)
     for j, count in enumerate((20, 13)):
-        own = made[:, j, oracle.visit_steps(count, 20)]
-        assert (own >= 0).all()
-        np.testing.assert_array_equal(own[1], own[0][::-1])
-        np.testing.assert_array_equal(own[3], own[2][::-1])
-        assert (own[2] != own[0]).any()
+        visits = found[:, j, oracle.visit_steps(count, 20)]
+        assert (visits >= 0).all()
+        np.testing.assert_array_equal(visits[1], visits[0][::-1])
+        np.testing.assert_array_equal(visits[3], visits[2][::-1])
+        assert (visits[2] != visits[0]).any()
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def test_workers_have_blocks_of_their_own_and_keep_their_idle_steps():
     for rows in found:
         for count, row, other in zip(counts, rows, plain, strict=True):
             np.testing.assert_array_equal(row < 0, other < 0)
-            own = row[row >= 0]
-            assert sorted(own) == list(range(count))
-            assert runs(own // 2) == -(-count // 2)
+            visits = row[row >= 0]
+            assert sorted(visits) == list(range(count))
+            assert runs(visits // 2) == -(-count // 2)
     assert any((rows[0, :3] != rows[2, :3]).any() for rows in found)  # drawn apart
 
 

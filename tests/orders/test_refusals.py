@@ -114,9 +114,9 @@ def test_herding_of_traced_vectors_is_a_permutation_whatever_they_are(vectors, i
         order = orders.herded(vectors)
         return order.permutation(order.init(KEY))
 
-    made = jax.jit(visited)(vectors).tolist()
-    assert sorted(made) == list(range(6))
-    assert made == list(range(6)) or not is_sorted
+    found = jax.jit(visited)(vectors).tolist()
+    assert sorted(found) == list(range(6))
+    assert found == list(range(6)) or not is_sorted
     with pytest.raises(ValueError, match="vectors must"):
         orders.herded(vectors)
 

@@ -34,14 +34,14 @@ def test_a_loss_a_row_is_least_squares():
         np.array([[0, 1, 2, 3, 4], [5, 6, 7, 5, 5], [8, 9, 10, 11, 8]], np.int32),
         np.array([5, 3, 4], np.int32),
     )
-    own = made(shards=shards, batch=None)
+    problem = made(shards=shards, batch=None)
     other = problems.least_squares(X, Y, n_workers=3, shards=shards)
     point = jnp.array([0.3, -1.0, 2.0])
     for worker in range(3):
-        mine, theirs = (p.gradient(point, worker, 0, KEY) for p in (own, other))
+        mine, theirs = (p.gradient(point, worker, 0, KEY) for p in (problem, other))
         np.testing.assert_allclose(mine[0], theirs[0], rtol=1e-5)
         np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-5)
-    np.testing.assert_allclose(own.objective(point), other.objective(point), rtol=1e-5)
+    np.testing.assert_allclose(problem.objective(point), other.objective(point), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -133,11 +133,11 @@ def test_scores_depend_on_the_past_alone(model):
         return model.init_with_output(KEY, rows)[0]
 
     found = np.asarray(scores(np.concatenate([tokens, others])))
-    kept, changed = found[0], found[1:]
-    assert abs(oracle.token_loss(kept, tokens[0]) - np.log(9)) < 0.5  # first scores say little
+    plain, changed = found[0], found[1:]
+    assert abs(oracle.token_loss(plain, tokens[0]) - np.log(9)) < 0.5  # first scores say little
     for place in range(8):
-        np.testing.assert_allclose(changed[place, :place], kept[:place], rtol=0, atol=2e-6)
-        assert (np.abs(changed[place, place:] - kept[place:]).max(-1) > 1e-5).all()
+        np.testing.assert_allclose(changed[place, :place], plain[:place], rtol=0, atol=2e-6)
+        assert (np.abs(changed[place, place:] - plain[place:]).max(-1) > 1e-5).all()
 
 
 def test_networks_are_equal_by_value():

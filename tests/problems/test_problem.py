@@ -51,10 +51,10 @@ def test_from_gradient_can_be_built_inside_vmap():
 
 def test_batches_fit_the_largest_shard():
     shards = problems.Shards([[0, 1, 2], [3, 3, 3]], [3, 1])  # the largest counts
-    made = problems.least_squares(
+    problem = problems.least_squares(
         np.eye(4), np.ones(4), n_workers=2, batch=problems.cyclic(3), shards=shards
     )
-    assert made.n_workers == 2
+    assert problem.n_workers == 2
 
 
 def test_a_rule_of_ones_own_is_a_batch():

@@ -44,8 +44,8 @@ def test_a_job_delivers_the_way_of_its_local_steps(float64, keep_state):
     np.testing.assert_allclose(loss, expected[0], rtol=1e-12)
     np.testing.assert_allclose(way, expected[1], rtol=0, atol=1e-12)
     assert len(state) == keep_state
-    for own, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected[2]), strict=False):
-        np.testing.assert_allclose(own, other, rtol=1e-12)
+    for leaf, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected[2]), strict=False):
+        np.testing.assert_allclose(leaf, other, rtol=1e-12)
 
 
 def test_steps_of_sgd_go_as_far_as_their_mean_gradient_says(float64):
@@ -78,8 +78,8 @@ def test_an_optimizer_is_handed_what_it_asks_for():
 
     def update(updates, state, params=None, **extras):
         seen.update(extras)
-        own = {name: extras[name] for name in ("worker", "job", "key")}
-        again = extras["value_fn"](params, **own)
+        arguments = {name: extras[name] for name in ("worker", "job", "key")}
+        again = extras["value_fn"](params, **arguments)
         return extras["grad"] * 0 + extras["value"] - again, state
 
     rule = optax.GradientTransformationExtraArgs(lambda params: (), update)

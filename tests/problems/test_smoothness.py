@@ -25,7 +25,7 @@ def make_data(rows=7, columns=4, seed=0):
 
 
 def held(features):
-    return [features[own[:count]] for own, count in zip(SHARDS.rows, SHARDS.size, strict=True)]
+    return [features[rows[:count]] for rows, count in zip(SHARDS.rows, SHARDS.size, strict=True)]
 
 
 def norm(matrix):
@@ -40,7 +40,7 @@ def logistic(l2=L2, nonconvex=NONCONVEX, **given):
 
 
 def mean_hessian(features, x, **penalties):
-    return np.mean([oracle.logistic_hessian(own, x, **penalties) for own in held(features)], 0)
+    return np.mean([oracle.logistic_hessian(rows, x, **penalties) for rows in held(features)], 0)
 
 
 def test_logistic_bounds_are_attained_at_zero():
@@ -48,10 +48,10 @@ def test_logistic_bounds_are_attained_at_zero():
     found = problems.smoothness(problem)
     zero = np.zeros(4)
     penalties = {"nonconvex": NONCONVEX, "l2": L2}
-    worker = [norm(oracle.logistic_hessian(own, zero, **penalties)) for own in held(features)]
+    worker = [norm(oracle.logistic_hessian(rows, zero, **penalties)) for rows in held(features)]
     assert found.worker.dtype == np.float64
     np.testing.assert_allclose(found.worker, worker, rtol=1e-12)
-    closed = [norm(own) ** 2 / (4 * len(own)) + L2 + 2 * NONCONVEX for own in held(features)]
+    closed = [norm(rows) ** 2 / (4 * len(rows)) + L2 + 2 * NONCONVEX for rows in held(features)]
     np.testing.assert_allclose(found.worker, closed, rtol=1e-12)
     np.testing.assert_allclose(
         found.objective, norm(mean_hessian(features, zero, **penalties)), rtol=1e-12
@@ -91,7 +91,7 @@ def test_no_pair_of_points_exceeds_the_bounds(float64):
 def test_least_squares_is_exact():
     features, _ = make_data(rows=7, columns=9, seed=2)  # the other Gram matrix is the smaller
     problem = problems.least_squares(features, np.zeros(7), n_workers=3, shards=SHARDS)
-    hessians = [own.T @ own / len(own) for own in held(features)]
+    hessians = [rows.T @ rows / len(rows) for rows in held(features)]
     found = problems.smoothness(problem)
     np.testing.assert_allclose(found.worker, [norm(h) for h in hessians], rtol=1e-12)
     whole = np.mean(hessians, 0)
@@ -180,7 +180,7 @@ def test_a_loss_of_ones_own_needs_no_edit():
             Loss(PseudoHuber(), Hollow(depth)), n_workers=3, shards=SHARDS,
         )  # fmt: skip
         found = problems.smoothness(problem)
-        expected = [norm(own) ** 2 / len(own) + depth for own in held(features)]
+        expected = [norm(rows) ** 2 / len(rows) + depth for rows in held(features)]
         np.testing.assert_allclose(found.worker, expected, rtol=1e-12)
         blocks = problems.block_smoothness(problem, 2)
         assert blocks.largest <= blocks.across <= blocks.objective
@@ -199,11 +199,11 @@ def network():
 
 def test_problems_without_known_curvature_are_refused():
     quadratic = problems.quadratic([[1.0]], [[1.0]])
-    own = problems.from_gradient(1.0, lambda x, worker, job, key: (x, x))
+    custom = problems.from_gradient(1.0, lambda x, worker, job, key: (x, x))
     local = problems.local_steps(quadratic, n_steps=2, step_size=0.1)
     for problem, name in [
         (network(), "Network"),
-        (own, "_OwnFunction"),
+        (custom, "_OwnFunction"),
         (local, "local_steps"),
     ]:
         for ask in (problems.smoothness, lambda p: problems.block_smoothness(p, 1)):

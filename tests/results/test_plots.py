@@ -225,10 +225,10 @@ def test_step_size_sensitivity():
 
 
 def test_step_size_sensitivity_choices():
-    kept = plots.step_size_sensitivity(
+    figure = plots.step_size_sensitivity(
         [0.1, 1.0], {"a": [1.0, 2.0]}, y_label="loss", chosen={"a": 1}, log_y=False
     )
-    (axes,) = kept.axes  # nothing diverged: no strip
+    (axes,) = figure.axes  # nothing diverged: no strip
     assert_array_equal(np.asarray(axes.lines[1].get_xdata()), [1.0])
     higher = plots.step_size_sensitivity(
         [0.1, 1.0], {"a": [0.5, 0.9]}, y_label="accuracy", smaller_is_better=False

@@ -244,10 +244,10 @@ def test_an_entry_that_went_missing_is_noticed(tmp_path):
     size = 46 + len("a.npy")  # of an entry in the list
     for gone in (0, 1):
         listed = whole[-22 - 2 * size : -22]
-        kept = listed[size:] if gone == 0 else listed[:size]
+        entry = listed[size:] if gone == 0 else listed[:size]
         summary = bytearray(whole[-22:])
         summary[12:16] = struct.pack("<L", size)
-        path.write_bytes(whole[: -22 - 2 * size] + kept + summary)
+        path.write_bytes(whole[: -22 - 2 * size] + entry + summary)
         with pytest.raises(ValueError, match="1 arrays are found where 2 are said to be"):
             load_arrays(path)
 

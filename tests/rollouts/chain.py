@@ -38,8 +38,8 @@ def _extend(data, params, prompt, draft, begin, end, key):
 def _log_probs(data, params, prompt, tokens, length):
     before = jnp.concatenate([jnp.array([TOKENS]), tokens[:-1]])
     log_probs = jax.vmap(partial(_log_policy, params))(before)
-    own = jnp.take_along_axis(log_probs, tokens[:, None], 1)[:, 0]
-    return jnp.where(jnp.arange(LONGEST) < length, own, 0)
+    chosen = jnp.take_along_axis(log_probs, tokens[:, None], 1)[:, 0]
+    return jnp.where(jnp.arange(LONGEST) < length, chosen, 0)
 
 
 def _reward(data, prompt, tokens, length):

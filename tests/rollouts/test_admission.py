@@ -42,12 +42,12 @@ def compare(trace, samples, steps):
     assert trace.n_steps == len(steps)
     columns = {"start": "start", "end": "end", "slot": "slot", "step": "step", "length": "length"}
     columns |= {"start_version": "version", "end_version": "end_version"}
-    for name, own in columns.items():
-        wanted = np.array([s[own] for s in samples])
+    for name, field in columns.items():
+        wanted = np.array([s[field] for s in samples])
         np.testing.assert_allclose(getattr(trace, name), wanted, rtol=1e-12, err_msg=name)
     assert [Fate(f).name.lower() for f in trace.fate] == [s["fate"] for s in samples]
-    for name, own in (("step_begin", 0), ("step_end", 1), ("published", 3)):
-        wanted = np.array([s[own] for s in steps])
+    for name, field in (("step_begin", 0), ("step_end", 1), ("published", 3)):
+        wanted = np.array([s[field] for s in steps])
         np.testing.assert_allclose(getattr(trace, name), wanted, rtol=1e-12, err_msg=name)
     assert trace.members.tolist() == [s[2] for s in steps]
 
@@ -73,7 +73,7 @@ def test_traces_equal_the_slow_loop(
     lengths = rng.exponential(5.0, 2000) + 0.1
     lengths = np.ceil(lengths) if whole else lengths  # ties
     speed = rng.choice([1.0, 2.0], slots)
-    rule, own = RULES[name]
+    rule, plain = RULES[name]
     extra = {"in_flight": in_flight, "group": group, "pause": pause}
 
     def duration(tokens, slot):
@@ -83,7 +83,7 @@ def test_traces_equal_the_slow_loop(
         return 1.0 + 0.125 * tokens
 
     times, sizes = (lambda i: lengths[i], duration, training), (slots, batch, 12)
-    slow = twin.simulate(*times, *sizes, name, own(parameter), transfer=transfer, **extra)
+    slow = twin.simulate(*times, *sizes, name, plain(parameter), transfer=transfer, **extra)
     extra |= {"token_time": speed, "overhead": 0.5, "transfer_time": transfer}
     engine = rollouts.Engine(slots, training, **extra)
     loop = GenerationLoop(engine, rule(parameter), batch, 12, lambda i, _: float(lengths[i]))
@@ -237,15 +237,15 @@ def test_figures_by_hand():
     # slots 2, batch 2, lengths 3 and 5 in turn by slot, training 1, synchronous: rounds of 6
     engine = rollouts.Engine(2, training_time=1.0, token_time=[3.0, 5.0])
     trace = rollouts.trace([1.0], engine, admission.synchronous(), batch=2, n_steps=10)
-    own = rollouts.summarize(trace)
-    assert own.time == 60.0
-    assert own.trainer_idle == pytest.approx(1 - 1 / 6)
-    assert own.generators_idle == pytest.approx(1 - 8 / 12)
-    assert own.concurrency == pytest.approx(80 / 60)
-    assert own.concurrency_needed == pytest.approx(2 / 1.0 * 4.0)
-    assert own.age_trained == (0.0, 0.0, 0)
-    assert own.long_share == pytest.approx(1.0)
-    assert own.age_of_parts == 0.0
+    figures = rollouts.summarize(trace)
+    assert figures.time == 60.0
+    assert figures.trainer_idle == pytest.approx(1 - 1 / 6)
+    assert figures.generators_idle == pytest.approx(1 - 8 / 12)
+    assert figures.concurrency == pytest.approx(80 / 60)
+    assert figures.concurrency_needed == pytest.approx(2 / 1.0 * 4.0)
+    assert figures.age_trained == (0.0, 0.0, 0)
+    assert figures.long_share == pytest.approx(1.0)
+    assert figures.age_of_parts == 0.0
 
 
 def test_the_age_of_parts_is_that_of_their_segments():
@@ -256,9 +256,9 @@ def test_the_age_of_parts_is_that_of_their_segments():
             versions, begins = trace.versions_of(sample)
             took = np.diff(np.append(begins, trace.end[sample]))
             total += float((took * (number - versions)).sum() / took.sum())
-    own = rollouts.summarize(trace)
-    assert own.age_of_parts == pytest.approx(total / trace.members.size)
-    assert own.age_of_parts < own.age_trained.mean - 0.1
+    figures = rollouts.summarize(trace)
+    assert figures.age_of_parts == pytest.approx(total / trace.members.size)
+    assert figures.age_of_parts < figures.age_trained.mean - 0.1
     plain = rollouts.summarize(made(admission.budget(3), transfer_time=1.0))
     assert plain.age_of_parts == plain.age_trained.mean
 
@@ -266,12 +266,14 @@ def test_the_age_of_parts_is_that_of_their_segments():
 @pytest.mark.parametrize("name", RULES)
 def test_figures_add_up(name):
     trace = made(RULES[name][0](2), n_steps=200, transfer_time=1.0)
-    own = rollouts.summarize(trace)
-    assert own.trained + own.evicted + own.waiting + own.running == len(trace.start)
-    assert own.trained == 200 * 4
-    assert own.age_made.mean + own.age_queued.mean == pytest.approx(own.age_trained.mean)
-    assert (own.evicted > 0) == (name == "discard")
-    assert own.long_share < 0.9 if name == "discard" else own.long_share > 0.9
+    figures = rollouts.summarize(trace)
+    assert figures.trained + figures.evicted + figures.waiting + figures.running == len(trace.start)
+    assert figures.trained == 200 * 4
+    assert figures.age_made.mean + figures.age_queued.mean == pytest.approx(
+        figures.age_trained.mean
+    )
+    assert (figures.evicted > 0) == (name == "discard")
+    assert figures.long_share < 0.9 if name == "discard" else figures.long_share > 0.9
 
 
 def test_lengths_that_are_asked_for_are_asked_once_when_a_sample_begins():

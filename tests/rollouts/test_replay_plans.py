@@ -77,9 +77,9 @@ def test_every_token_is_drawn_by_the_version_that_the_trace_says(
 def test_slots_are_as_many_as_samples_that_wait_at_once():
     trace = trace_of(admission.ready_first(), n_steps=60, slots=20)
     program, draft_slots = planned(trace, 5)
-    own = trace.members.ravel()
+    samples = trace.members.ravel()
     turns = np.arange(60)[:, None]
-    alive = (trace.start_version[own] <= turns) & (turns <= trace.step[own])
+    alive = (trace.start_version[samples] <= turns) & (turns <= trace.step[samples])
     most = int(alive.sum(1).max())
     assert np.unique(program.slots).size == most
     assert most <= draft_slots == rounded(most) <= 1.25 * most

@@ -48,10 +48,10 @@ def rates(run):
     return np.stack([records.reward, records.length, records.effective_sample_size], 1)
 
 
-def check_twin(trace, learner, **own):
+def check_twin(trace, learner, **options):
     """A replay of the chain that equals the plain loop."""
     run = rollouts.replay(chain(), trace, learner, key=KEY, record_every=1)
-    table, told = twin.train(start(), trace, KEY, longest=LONGEST, step_size=STEP, **own)
+    table, told = twin.train(start(), trace, KEY, longest=LONGEST, step_size=STEP, **options)
     np.testing.assert_allclose(run.params, table, rtol=0, atol=1e-12)
     np.testing.assert_allclose(rates(run), told, rtol=0, atol=1e-12)
     return run
@@ -62,13 +62,13 @@ def check_twin(trace, learner, **own):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("in_flight", [False, True])
 def test_a_replay_equals_the_loop_that_keeps_every_version(name, in_flight):
-    correction, own, parts = CASES[name]
+    correction, plain, parts = CASES[name]
     trace = trace_of(in_flight=in_flight, transfer_time=0.2)
     assert trace.age.max() >= 3
     if in_flight:
         assert (trace.end_version > trace.start_version)[trace.members].sum() > 5
     learner = rollouts.Learner(optax.sgd(STEP), correction=correction, **parts)
-    run = check_twin(trace, learner, correction=own, **parts)
+    run = check_twin(trace, learner, correction=plain, **parts)
     np.testing.assert_array_equal(run.records.loss, -run.records.reward)
 
 
@@ -219,8 +219,8 @@ def test_it_may_be_vmapped_over_keys_and_states_of_the_optimizer():
     state = optimizer.init(problem.params)
 
     def replayed(key, step_size):
-        own = state._replace(hyperparams={"learning_rate": step_size})
-        return rollouts.replay(problem, trace, optimizer, key=key, opt_state=own).params
+        opt_state = state._replace(hyperparams={"learning_rate": step_size})
+        return rollouts.replay(problem, trace, optimizer, key=key, opt_state=opt_state).params
 
     keys, step_sizes = jax.random.split(KEY, 3), jnp.array([0.1, 0.5, 0.0])
     several = jax.vmap(replayed)(keys, step_sizes)

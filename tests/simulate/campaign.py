@@ -101,17 +101,17 @@ def _check_longer(trace, world):
         longer = world.trace(2 * world.scenario.n_updates)
     except traces.StalledError as error:
         longer = error.trace
-        made = 0 if longer is None else longer.n_updates
-        ensure(made >= trace.n_updates, "a longer trace stalls after {} updates", made)
+        count = 0 if longer is None else longer.n_updates
+        ensure(count >= trace.n_updates, "a longer trace stalls after {} updates", count)
     check_prefix(trace, longer)
 
 
 def _check_stalled(error, world):
     """The plain server cannot go on either, and has done the same until then."""
     log = world.log(world.scenario.n_updates, _IN_VAIN)
-    made = 0 if error.trace is None else error.trace.n_updates
+    count = 0 if error.trace is None else error.trace.n_updates
     ensure(bool(log.stuck), "the library says that it cannot go on: {}", error)
-    ensure(len(log.directions) == made, "{} updates, then stalled: {}", made, error)
+    ensure(len(log.directions) == count, "{} updates, then stalled: {}", count, error)
     if error.trace is not None:
         check_alone(error.trace, world)
         check_against(error.trace, log, world, whole=False)

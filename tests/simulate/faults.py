@@ -105,8 +105,8 @@ def _no_timeout():
 
 def _open_gate():
     """The gate lets a worker lead by one more."""
-    made = traces.lead_at_most
-    return mock.patch.object(traces, "lead_at_most", lambda bound: made(bound + 1))
+    original = traces.lead_at_most
+    return mock.patch.object(traces, "lead_at_most", lambda bound: original(bound + 1))
 
 
 def _shifted_blocks():
@@ -121,10 +121,10 @@ def _shifted_blocks():
 
 def _early_table():
     """The rows of a table end one step too early."""
-    made = gradient_tables._last_gradients
+    original = gradient_tables._last_gradients
 
     def early(arrivals, max_age):
-        return made(arrivals, max_age=max_age - 1)
+        return original(arrivals, max_age=max_age - 1)
 
     return mock.patch.object(gradient_tables, "_last_gradients", early)
 
@@ -175,10 +175,10 @@ def _silent_failure():
 
 def _mean_of_all():
     """A record tells the arrivals that were served, thrown away or not, as used."""
-    made = _REPLAY.records_of
+    original = _REPLAY.records_of
 
     def counted(planned, measured):
-        records = made(planned, measured)
+        records = original(planned, measured)
         return records._replace(used=records.computed)
 
     return mock.patch.object(_REPLAY, "records_of", counted)

@@ -35,8 +35,8 @@ def directions_of(trace):
         return directions
     directions, begin = [], 0
     for end in ends.tolist():
-        own = [e for e in range(begin, end + 1) if trace.used[e]]
-        directions.append({e: float(trace.weight[e]) for e in own})
+        arrivals = [e for e in range(begin, end + 1) if trace.used[e]]
+        directions.append({e: float(trace.weight[e]) for e in arrivals})
         begin = end + 1
     return directions
 
@@ -101,10 +101,10 @@ def check_against(trace, log, world, *, whole=True):
             same = close(float(found), float(expected))
             ensure(same, "{} of arrival {} is {}, not {}", name, e, found, expected)
     found = directions_of(trace)
-    for u, (own, expected) in enumerate(zip(found, log.directions, strict=False)):
-        ensure(own.keys() == expected.keys(), "step {} takes {}, not {}", u, own, expected)
-        same = all(math.isclose(own[e], expected[e], rel_tol=1e-6) for e in own)
-        ensure(same, "step {} weighs {}, not {}", u, own, expected)
+    for u, (taken, expected) in enumerate(zip(found, log.directions, strict=False)):
+        ensure(taken.keys() == expected.keys(), "step {} takes {}, not {}", u, taken, expected)
+        same = all(math.isclose(taken[e], expected[e], rel_tol=1e-6) for e in taken)
+        ensure(same, "step {} weighs {}, not {}", u, taken, expected)
     if not whole:
         return
     ensure(trace.n_arrivals == len(log.rows), "arrivals are missing")
@@ -124,12 +124,12 @@ def check_against(trace, log, world, *, whole=True):
 
 def _check_same(what, found, expected, close):
     ensure(len(found) == len(expected), "{} {} jobs, not {}", len(found), what, len(expected))
-    for own, other in zip(found, expected, strict=True):
+    for job, other in zip(found, expected, strict=True):
         same = all(
             a is b if a is None or b is None else close(a, b)
-            for a, b in zip(own, other, strict=True)
+            for a, b in zip(job, other, strict=True)
         )
-        ensure(same, "{} job {}, not {}", what, own, other)
+        ensure(same, "{} job {}, not {}", what, job, other)
 
 
 def check_prefix(trace, longer):
@@ -137,14 +137,14 @@ def check_prefix(trace, longer):
     length = trace.n_arrivals
     columns = _COLUMNS if trace.reuse is None else tuple(set(_COLUMNS) - {"used", "weight"})
     for name in columns:
-        own, other = getattr(trace, name), getattr(longer, name)[:length]
-        ensure(np.array_equal(own, other), "{} is not the beginning of a longer trace's", name)
+        column, other = getattr(trace, name), getattr(longer, name)[:length]
+        ensure(np.array_equal(column, other), "{} is not the beginning of a longer trace's", name)
     longer_directions = directions_of(longer)
     for u, direction in enumerate(directions_of(trace)):
         ensure(direction == longer_directions[u], "step {} differs in a longer trace", u)
     count = len(trace.cancelled.worker)
-    for own, other in zip(trace.cancelled, longer.cancelled, strict=True):
-        ensure(np.array_equal(own, other[:count]), "cancelled jobs differ in a longer trace")
+    for column, other in zip(trace.cancelled, longer.cancelled, strict=True):
+        ensure(np.array_equal(column, other[:count]), "cancelled jobs differ in a longer trace")
 
 
 def check_same_bits(one, other):

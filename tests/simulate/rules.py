@@ -73,11 +73,11 @@ def malenia(n, minimum):
         if read != version:
             return "drop"
         mine[worker].append(arrival)
-        if not all(mine) or n / sum(1.0 / len(own) for own in mine) < minimum * (1 - SLACK):
+        if not all(mine) or n / sum(1.0 / len(heard) for heard in mine) < minimum * (1 - SLACK):
             return "keep"
-        direction = {e: 1.0 / (n * len(own)) for own in mine for e in own}
-        for own in mine:
-            own.clear()
+        direction = {e: 1.0 / (n * len(heard)) for heard in mine for e in heard}
+        for heard in mine:
+            heard.clear()
         return direction
 
     return Rule(take)
@@ -105,7 +105,7 @@ def ringleader(n, refresh=False):
     stepped = None  # None: the round still collects; then who has stepped in it
 
     def direction():
-        return {e: 1.0 / (n * len(own)) for own in rows for e in own}
+        return {e: 1.0 / (n * len(heard)) for heard in rows for e in heard}
 
     def take(arrival, worker, read, version):
         nonlocal rows, following, stepped

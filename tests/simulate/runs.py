@@ -133,12 +133,12 @@ def _check_replay(drawn, trace):
 
 def _check_close(what, found, expected):
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
-    for number, (own, other) in enumerate(pairs):
-        if jax.numpy.issubdtype(jax.numpy.result_type(own), jax.dtypes.prng_key):
-            own, other = jax.random.key_data(own), jax.random.key_data(other)
-        own, other = np.asarray(own), np.asarray(other)
-        same = own.shape == other.shape and np.allclose(own, other, **_TOLERANCE)
-        ensure(same, "leaf {} of {} is {}, not {}", number, what, own, other)
+    for number, (leaf, other) in enumerate(pairs):
+        if jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
+            leaf, other = jax.random.key_data(leaf), jax.random.key_data(other)
+        leaf, other = np.asarray(leaf), np.asarray(other)
+        same = leaf.shape == other.shape and np.allclose(leaf, other, **_TOLERANCE)
+        ensure(same, "leaf {} of {} is {}, not {}", number, what, leaf, other)
 
 
 def _check_records(drawn, done, plain):
@@ -161,9 +161,9 @@ def _check_records(drawn, done, plain):
         ensure(
             found == expected, "the record of version {} has {}, not {}", version, found, expected
         )
-        loss, own = plain.loss(version), float(records.loss[place])
-        same = loss is None or np.isclose(own, loss, **_TOLERANCE)
-        ensure(same, "the loss of version {} is {}, not {}", version, own, loss)
+        loss, recorded = plain.loss(version), float(records.loss[place])
+        same = loss is None or np.isclose(recorded, loss, **_TOLERANCE)
+        ensure(same, "the loss of version {} is {}, not {}", version, recorded, loss)
         finite = bool(records.finite[place])
         ensure(finite == plain.is_finite(version), "finite of version {} is {}", version, finite)
     _check_failure(done)
@@ -225,8 +225,8 @@ def _check_resumed(run, done, drawn):
             later = []
             resumed = run(progress=lambda p: later.append(p.updates), checkpoint=str(path))
             ensure(later[-1] == done.trace.n_updates, "the resumed run does not end")
-            first, kept = later[0], seen[-2]
-            ensure(first >= kept, "resumed at update {}, with {} in the checkpoint", first, kept)
+            first, held = later[0], seen[-2]
+            ensure(first >= held, "resumed at update {}, with {} in the checkpoint", first, held)
         ensure(not path.exists(), "a checkpoint is left behind")
         ensure(seen == sorted(seen), "progress goes back: {}", seen)
     _check_close("params in pieces", through.params, done.params)
@@ -234,11 +234,11 @@ def _check_resumed(run, done, drawn):
     for what in ("params", "opt_state", "records"):
         both = (resumed, through)
         pairs = zip(*(jax.tree.leaves(getattr(one, what)) for one in both), strict=True)
-        for own, other in pairs:
-            if jax.numpy.issubdtype(jax.numpy.result_type(own), jax.dtypes.prng_key):
-                own, other = jax.random.key_data(own), jax.random.key_data(other)
-            same = np.asarray(own).tobytes() == np.asarray(other).tobytes()
-            ensure(same, "{} of the resumed run: {}, not {}", what, own, other)
+        for leaf, other in pairs:
+            if jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
+                leaf, other = jax.random.key_data(leaf), jax.random.key_data(other)
+            same = np.asarray(leaf).tobytes() == np.asarray(other).tobytes()
+            ensure(same, "{} of the resumed run: {}, not {}", what, leaf, other)
 
 
 @contextlib.contextmanager
@@ -247,8 +247,8 @@ def _sizes(common, waves):
     sizes_of = _REPLAY.sizes_of
 
     def held(*given):
-        own = sizes_of(*given)
-        return _common(own) if waves else replace(_common(own), runs=own.runs)
+        sizes = sizes_of(*given)
+        return _common(sizes) if waves else replace(_common(sizes), runs=sizes.runs)
 
     with mock.patch.object(_REPLAY, "sizes_of", held if common else sizes_of):
         yield
@@ -258,12 +258,12 @@ def _momentum(step):
     return optax.sgd(step, momentum=0.5)
 
 
-def _common(own):
+def _common(sizes):
     """Sizes that hold most traces, so that sweeps share a program."""
     most = {"waves": 160, "updates": 80, "slots": 20, "directions": 20, "group": 20}
-    grown = {name: max(getattr(own, name), size) for name, size in most.items()}
-    runs = max(own.runs, 20) if own.runs else 0
-    return replace(own, single=False, runs=runs, **grown)
+    grown = {name: max(getattr(sizes, name), size) for name, size in most.items()}
+    runs = max(sizes.runs, 20) if sizes.runs else 0
+    return replace(sizes, single=False, runs=runs, **grown)
 
 
 _SWEPT = {}
@@ -292,9 +292,9 @@ def _check_sweep(drawn, trace):
         for s in range(2):
             plain = Training(drawn.problem, trace, directions_of(trace), keys[s])
             params, state = plain.train(update, rule.init(problem.params))
-            own = jax.tree.map(lambda leaf, s=s, g=g: leaf[s, g], (done.params, done.opt_state))
-            _check_close(f"params of run {s}, {g}", own[0], params)
-            _check_close(f"opt_state of run {s}, {g}", own[1], state)
+            pair = jax.tree.map(lambda leaf, s=s, g=g: leaf[s, g], (done.params, done.opt_state))
+            _check_close(f"params of run {s}, {g}", pair[0], params)
+            _check_close(f"opt_state of run {s}, {g}", pair[1], state)
             for place, version in enumerate(done.records.version.tolist()):
                 loss, found = plain.loss(version), float(done.records.loss[s, g, place])
                 same = loss is None or np.isclose(found, loss, **_TOLERANCE)

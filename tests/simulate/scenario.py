@@ -148,62 +148,64 @@ class World:
 
     def trace(self, n_updates):
         """The trace that the library makes."""
-        own = self.scenario
-        if own.k is not None:
+        scenario = self.scenario
+        if scenario.k is not None:
             return traces.synchronous(
-                self.clock, k=own.k, n_updates=n_updates, load=own.load, key=self.key
+                self.clock, k=scenario.k, n_updates=n_updates, load=scenario.load, key=self.key
             )
-        timeout = None if own.timeout is None else np.array(own.timeout)
+        timeout = None if scenario.timeout is None else np.array(scenario.timeout)
         return traces.asynchronous(
             self.clock,
             n_updates=n_updates,
             dispatch=self._dispatch(),
             collect=self._collect(),
-            read=own.read,
-            concurrency=own.concurrency,
-            gate=None if own.gate is None else traces.lead_at_most(own.gate),
-            load=own.load,
+            read=scenario.read,
+            concurrency=scenario.concurrency,
+            gate=None if scenario.gate is None else traces.lead_at_most(scenario.gate),
+            load=scenario.load,
             timeout=timeout,
             key=self.key,
         )
 
     def log(self, n_updates, most_waiting):
         """What the plain server does."""
-        own = self.scenario
-        if own.k is not None:
-            return synchronous(own.n, self.times.finish, own.k, n_updates)
+        scenario = self.scenario
+        if scenario.k is not None:
+            return synchronous(scenario.n, self.times.finish, scenario.k, n_updates)
         server = Server(
-            own.n,
+            scenario.n,
             self.times.finish,
-            RULES[own.collect](own.n, **own.parameters),
+            RULES[scenario.collect](scenario.n, **scenario.parameters),
             dispatch=self._dispatched(),
-            read=own.read,
-            lead=np.inf if own.gate is None else own.gate,
-            timeout=np.broadcast_to(np.inf if own.timeout is None else own.timeout, own.n).tolist(),
+            read=scenario.read,
+            lead=np.inf if scenario.gate is None else scenario.gate,
+            timeout=np.broadcast_to(
+                np.inf if scenario.timeout is None else scenario.timeout, scenario.n
+            ).tolist(),
         )
-        return server.serve(n_updates, own.concurrency, most_waiting)
+        return server.serve(n_updates, scenario.concurrency, most_waiting)
 
     def _collect(self):
-        own = self.scenario
-        parameters = dict(own.parameters)
+        scenario = self.scenario
+        parameters = dict(scenario.parameters)
         if parameters.get("staleness"):
             parameters["staleness"] = STALENESS[parameters["staleness"]]
-        return getattr(traces, own.collect)(**parameters)
+        return getattr(traces, scenario.collect)(**parameters)
 
     def _dispatch(self):
-        own = self.scenario
-        if own.dispatch == "given":
-            return traces.given(list(own.sequence) * (20_000 // len(own.sequence)))
-        return getattr(traces, own.dispatch)()
+        scenario = self.scenario
+        if scenario.dispatch == "given":
+            return traces.given(list(scenario.sequence) * (20_000 // len(scenario.sequence)))
+        return getattr(traces, scenario.dispatch)()
 
     def _dispatched(self):
         """Workers in the order in which jobs are handed out; None for the deliverer."""
-        own = self.scenario
-        if own.dispatch == "to_deliverer":
+        scenario = self.scenario
+        if scenario.dispatch == "to_deliverer":
             return None
-        if own.dispatch == "given":
-            return (worker for _ in iter(int, 1) for worker in own.sequence)
-        return self._chunks(self._dispatch().start(own.n, self.dispatch_key))
+        if scenario.dispatch == "given":
+            return (worker for _ in iter(int, 1) for worker in scenario.sequence)
+        return self._chunks(self._dispatch().start(scenario.n, self.dispatch_key))
 
     def _chunks(self, answer):
         while True:
@@ -219,6 +221,6 @@ class World:
             return
         self.checked = True
         rounds = [tuple(islice(workers, at, at + n)) for at in range(0, _CHUNK - n, n)]
-        assert all(sorted(own) == list(range(n)) for own in rounds), "a round is no permutation"
+        assert all(sorted(order) == list(range(n)) for order in rounds), "a round is no permutation"
         if kind == "shuffled_once":
             assert len(set(rounds)) == 1, "rounds of shuffled_once differ"

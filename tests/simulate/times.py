@@ -247,10 +247,10 @@ class Times:
         yield math.inf, rates[-1]
 
     def _random_lengths(self, worker, place):
-        own = jax.random.fold_in(jax.random.fold_in(self.key, _POWER), place)
+        root = jax.random.fold_in(jax.random.fold_in(self.key, _POWER), place)
         streams = []
         for number, clock in enumerate(_periods(self.drawn).values()):
-            streams.append((clock.broadcast(self.drawn["n"]), jax.random.fold_in(own, number)))
+            streams.append((clock.broadcast(self.drawn["n"]), jax.random.fold_in(root, number)))
         for block in count():
             with jax.enable_x64(True):
                 up, down = (

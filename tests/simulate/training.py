@@ -93,8 +93,8 @@ def update_of(name, problem):
 
 def forget():
     """Drops what was made, so that the next runs are compiled again."""
-    for made in (problem_of, optimizer_of, _gradient_of, update_of, _objective_of):
-        made.cache_clear()
+    for cached in (problem_of, optimizer_of, _gradient_of, update_of, _objective_of):
+        cached.cache_clear()
 
 
 @cache

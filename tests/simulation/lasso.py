@@ -58,8 +58,8 @@ def optimum():
 
 def lipschitz():
     """Root mean square of the workers' Lipschitz constants."""
-    own = [np.linalg.norm(rows, 2) ** 2 / (4 * ROWS) + L2 for rows in data()[0]]
-    return np.sqrt(np.mean(np.square(own)))
+    constants = [np.linalg.norm(rows, 2) ** 2 / (4 * ROWS) + L2 for rows in data()[0]]
+    return np.sqrt(np.mean(np.square(constants)))
 
 
 def durations(n_workers=WORKERS, *, grid=None):

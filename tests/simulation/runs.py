@@ -52,11 +52,11 @@ def keeping():
     return problems.local_steps(quadratic(1.0), n_steps=2, optimizer=sgd(0.1, 0.5), keep_state=True)
 
 
-def replay(problem=None, optimizer=None, own=None, **rest):
+def replay(problem=None, optimizer=None, log=None, **rest):
     problem = quadratic() if problem is None else problem
     optimizer = sgd(0.1) if optimizer is None else optimizer
-    own = TRACE if own is None else own
-    return simulation.replay(problem, own, optimizer, **({"width": 1} | rest))
+    log = TRACE if log is None else log
+    return simulation.replay(problem, log, optimizer, **({"width": 1} | rest))
 
 
 def piag(step=0.1, prox=None, **rest):
@@ -78,14 +78,14 @@ def epochs(step=0.1, order=None, n_epochs=2, **rest):
 
 def policy(law=clocks.lognormal, decide=None, **rest):
     times = stragglers.response(compute=law([1.0, 1.0, 2.0], 0.5), n_workers=3)
-    own = stragglers.fixed(2, 4) if decide is None else decide
-    return simulation.run_policy(logistic(), times, own, sgd(0.1), n_updates=6, key=KEY, **rest)
+    rule = stragglers.fixed(2, 4) if decide is None else decide
+    return simulation.run_policy(logistic(), times, rule, sgd(0.1), n_updates=6, key=KEY, **rest)
 
 
-def sweep(maker=optax.sgd, step_sizes=(0.1, 0.2), own=None, problem=None, **rest):
+def sweep(maker=optax.sgd, step_sizes=(0.1, 0.2), log=None, problem=None, **rest):
     problem = quadratic(0.1) if problem is None else problem
-    own = TRACE if own is None else own
-    return simulation.sweep(problem, own, maker, step_sizes, keys=KEYS, **rest)
+    log = TRACE if log is None else log
+    return simulation.sweep(problem, log, maker, step_sizes, keys=KEYS, **rest)
 
 
 def half(params, opt_state):
@@ -101,17 +101,17 @@ LATE = trace(collect=traces.ringmaster(2))  # throws gradients away
 # Runs that tell rows of their records.
 RUNS = {
     "waves": partial(replay, quadratic(1.0), ADAM, BUFFERED, width=None),
-    "waves, every third": partial(replay, own=BUFFERED, record_every=3, waves=True),
-    "waves, no objective": partial(replay, from_gradient(1.0), own=BUFFERED),
+    "waves, every third": partial(replay, log=BUFFERED, record_every=3, waves=True),
+    "waves, no objective": partial(replay, from_gradient(1.0), log=BUFFERED),
     "waves, a table": partial(replay, quadratic(1.0), ADAM, TABLE, record_every=4, width=3),
     "waves, views": partial(replay, quadratic(1.0), VIEWS, BUFFERED, width=3),
     "waves, arrivals": partial(replay, quadratic(1.0), ARRIVALS, BUFFERED, width=3),
-    "waves, states of workers": partial(replay, keeping(), own=LATE, width=3),
+    "waves, states of workers": partial(replay, keeping(), log=LATE, width=3),
     "events": partial(replay, quadratic(1.0), ADAM, waves=False),
-    "events, no objective": partial(replay, from_gradient(1.0), own=BUFFERED, waves=False),
+    "events, no objective": partial(replay, from_gradient(1.0), log=BUFFERED, waves=False),
     "events, views": partial(replay, quadratic(1.0), VIEWS, BUFFERED, waves=False),
     "events, arrivals": partial(replay, quadratic(1.0), ARRIVALS, BUFFERED, waves=False),
-    "events, states of workers": partial(replay, keeping(), own=LATE, waves=False),
+    "events, states of workers": partial(replay, keeping(), log=LATE, waves=False),
     "order that learns": partial(
         replay, logistic(), sgd(0.1, momentum=0.5), order=orders.coordinated(3, 8, 2)
     ),
@@ -125,6 +125,6 @@ RUNS = {
 TWO = [trace(9), BUFFERED]  # of unequal length
 SWEEPS = {
     "sweep": sweep,
-    "sweep of unequal traces": partial(sweep, optax.adam, own=TWO, width=2),
-    "sweep, one after the other": partial(sweep, own=TWO, together=False),
+    "sweep of unequal traces": partial(sweep, optax.adam, log=TWO, width=2),
+    "sweep, one after the other": partial(sweep, log=TWO, together=False),
 }

@@ -50,10 +50,10 @@ def quadratic():
 
 def squares(params, images, key):
     """A convolution of two kernels, and a layer; the loss of each image."""
-    made = jax.lax.conv_general_dilated(
+    features = jax.lax.conv_general_dilated(
         images, params["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-    return (jnp.tanh(made).mean((1, 2)) @ params["layer"] - images.mean((1, 2, 3))) ** 2
+    return (jnp.tanh(features).mean((1, 2)) @ params["layer"] - images.mean((1, 2, 3))) ** 2
 
 
 def convolutional():

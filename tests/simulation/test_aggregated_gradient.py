@@ -77,8 +77,8 @@ def test_first_gradients_are_those_of_job_0():
     key = jax.random.key(4)
     found = simulation.first_gradients(problem, 3, key=key)
     for worker in range(3):
-        own = jax.random.fold_in(jax.random.fold_in(key, worker), 0)
-        _, grads = problem.gradient(problem.params, worker, 0, own)
+        job_key = jax.random.fold_in(jax.random.fold_in(key, worker), 0)
+        _, grads = problem.gradient(problem.params, worker, 0, job_key)
         np.testing.assert_allclose(found["w"][worker], grads["w"], atol=1e-15)
     trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=1)
     run = simulation.replay_piag(problem, trace, steps.worst_case(1.0, 0), key=key)

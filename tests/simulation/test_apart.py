@@ -27,14 +27,14 @@ pytestmark = pytest.mark.usefixtures("float64")
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_runs_of_traces_of_their_own(way):
-    problem, made, keys = problem_of(way), unequal("malenia"), keys_of(3)
+    problem, traces, keys = problem_of(way), unequal("malenia"), keys_of(3)
 
     def update(step):
         return simulation.Update(maker(step), **WAYS[way])
 
     options: Any = {"record_every": 8, "keys": keys}
-    side_by_side = simulation.sweep(problem, made, update, RATES, together=True, **options)
-    apart = simulation.sweep(problem, made, update, RATES, together=False, **options)
+    side_by_side = simulation.sweep(problem, traces, update, RATES, together=True, **options)
+    apart = simulation.sweep(problem, traces, update, RATES, together=False, **options)
     assert_close(side_by_side, apart)
 
 
@@ -53,11 +53,11 @@ def test_one_trace_for_all_and_what_the_workers_keep():
 def test_pieces_and_a_checkpoint(tmp_path, monkeypatch):
     """In pieces all runs go through the same waves; a checkpoint goes on to the same bits."""
     monkeypatch.setattr("asyncjax.simulation.loop._CHECKPOINT_SECONDS", 0.0)
-    problem, made, keys, told = noisy(), unequal("pure"), keys_of(3), []
+    problem, traces, keys, told = noisy(), unequal("pure"), keys_of(3), []
 
     def swept(**options):
         return simulation.sweep(
-            problem, made, optax.adam, RATES, keys=keys, together=False, **options
+            problem, traces, optax.adam, RATES, keys=keys, together=False, **options
         )
 
     whole = swept()
@@ -72,20 +72,22 @@ def test_pieces_and_a_checkpoint(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_model_with_convolutions_goes_one_after_the_other_by_itself():
     """On a CPU; to the bits of `together=False`, and the replays of its traces."""
-    problem, made, keys = convolutional(), unequal("pure", (5, 9)), keys_of(2)
+    problem, traces, keys = convolutional(), unequal("pure", (5, 9)), keys_of(2)
     options: Any = {"record_every": 4}
-    alone = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys, **options)
-    apart = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys, together=False, **options)
+    alone = simulation.sweep(problem, traces, optax.sgd, RATES, keys=keys, **options)
+    apart = simulation.sweep(
+        problem, traces, optax.sgd, RATES, keys=keys, together=False, **options
+    )
     assert_same(alone, apart)
     side_by_side = simulation.sweep(
-        problem, made, optax.sgd, RATES, keys=keys, together=True, **options
+        problem, traces, optax.sgd, RATES, keys=keys, together=True, **options
     )
     assert_close(alone, side_by_side)
-    for s, trace in enumerate(made):
-        own = simulation.replay(
+    for s, trace in enumerate(traces):
+        single = simulation.replay(
             problem, trace, optax.sgd(RATES[1]), key=keys[s], waves=False, **options
         )
-        assert_close(jax.tree.map(lambda leaf, s=s: leaf[s, 1], alone.params), own.params)
+        assert_close(jax.tree.map(lambda leaf, s=s: leaf[s, 1], alone.params), single.params)
 
 
 def test_what_is_chosen():

@@ -138,7 +138,7 @@ def test_eight_workers_reach_the_optimum_at_a_mean_delay_of_seven(torn):
     assert trace.delay.mean() == pytest.approx(7.0, abs=0.01)
     flat = lasso.data()[0].reshape(-1, lasso.DIM)
     pieces = np.array_split(np.arange(lasso.DIM), M)
-    lipschitz = max(np.linalg.norm(flat[:, own], 2) ** 2 for own in pieces) / (4 * len(flat))
+    lipschitz = max(np.linalg.norm(flat[:, piece], 2) ** 2 for piece in pieces) / (4 * len(flat))
     rule = steps.scale_by_adaptive_1(0.99 / (lipschitz + lasso.L2), max_delay=256)
     run = simulation.replay_block_descent(
         shared_memory(), trace, rule, n_blocks=M, prox=PROX, torn=torn, record_every=5000

@@ -35,9 +35,9 @@ from tests.simulation.shared import Killed, assert_same, killed
 
 
 def deciding(k):
-    own = stragglers.fixed(2, 4)
+    fixed = stragglers.fixed(2, 4)
     return stragglers.Policy(
-        own.init,
+        fixed.init,
         lambda state, seen: (state, stragglers.Choice(jnp.int32(k), jnp.float32(4), jnp.int32(0))),
         max_load=4,
     )
@@ -68,7 +68,7 @@ MIXTURES = {
         {"problem": problems.local_steps(quadratic(), n_steps=5, step_size=0.1)},
     ),
     "first model": (replay, {}, {"problem": quadratic(start=np.full(2, 0.5))}),
-    "trace": (replay, {}, {"own": trace(collect=traces.ringmaster(2))}),
+    "trace": (replay, {}, {"log": trace(collect=traces.ringmaster(2))}),
     "seed of the key": (replay, {}, {"key": jax.random.key(1)}),
     "waves": (replay, {}, {"waves": False}),
     "order that learns": (
@@ -103,12 +103,12 @@ def test_a_changed_run_is_refused_and_the_checkpoint_stays(name, tmp_path):
     run, given, changed = MIXTURES[name]
     path = tmp_path / "run.npz"
     killed(partial(run, **given), path)
-    kept = path.read_bytes()
+    content = path.read_bytes()
     with pytest.raises(
         ValueError, match=r"belongs to another run; (the program|its inputs) differ"
     ):
         run(**(given | changed), checkpoint=path)
-    assert path.read_bytes() == kept
+    assert path.read_bytes() == content
 
 
 def test_a_run_under_other_software_is_refused(tmp_path, monkeypatch):
@@ -169,10 +169,10 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_stays(tmp_path):
     text.write_text("not mine")
     storage.save_arrays(results, {"loss": np.ones(3)})
     for path in (text, results):
-        kept = path.read_bytes()
+        content = path.read_bytes()
         with pytest.raises(ValueError, match=r"cannot be read|is no checkpoint"):
             replay(checkpoint=path)
-        assert path.read_bytes() == kept
+        assert path.read_bytes() == content
 
 
 def test_a_place_that_cannot_be_written_is_found_before_the_run(tmp_path, monkeypatch):
@@ -238,7 +238,7 @@ def test_runs_killed_anywhere_resume_to_the_same_bits(name, tmp_path, monkeypatc
         with monkeypatch.context() as patch:
             if where != "progress":
                 real = getattr(os, where)
-                patch.setattr(os, where, lambda *a, own=killer, real=real: (own(), real(*a))[1])
+                patch.setattr(os, where, lambda *a, kill=killer, real=real: (kill(), real(*a))[1])
             try:
                 done = run(
                     checkpoint=path, progress=killer if where == "progress" else lambda _: None
@@ -287,6 +287,6 @@ def test_a_killed_process_is_resumed_by_another_to_the_same_bits(name, tmp_path)
         assert done.returncode == (0 if calls == 10**6 else -9), done.stderr[-2000:]
     whole = RUNS[name]()
     with np.load(str(path) + ".done.npz") as leaves:
-        kept = [leaves[name] for name in leaves.files]
-    assert_same(kept, jax.tree.leaves((whole.params, whole.records.loss)))
+        arrays = [leaves[name] for name in leaves.files]
+    assert_same(arrays, jax.tree.leaves((whole.params, whole.records.loss)))
     assert [file.name for file in tmp_path.iterdir()] == ["run.npz.done.npz"]

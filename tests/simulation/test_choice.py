@@ -15,9 +15,9 @@ def kinds_of(monkeypatch):
     """The names of the kinds of loops that are run from now on."""
     seen, run = [], loop.run
 
-    def noted(own, *arguments):
-        seen.append("waves" if own.given.program.sizes.width else "events")
-        return run(own, *arguments)
+    def noted(work, *arguments):
+        seen.append("waves" if work.given.program.sizes.width else "events")
+        return run(work, *arguments)
 
     monkeypatch.setattr(sys.modules["asyncjax.simulation.replay"], "run", noted)
     return seen

@@ -172,8 +172,8 @@ def test_sweeps_of_common_sizes_share_a_compilation(several, compiled):
         return simulation.sweep(problem, given, optax.sgd, RATES, keys=KEYS, **rest)
 
     rules = ("pure", "shuffled", "wait for 2", "ringmaster 4")
-    own = [swept(rule, None) for rule in rules]
+    runs = [swept(rule, None) for rule in rules]
     for number, rule in enumerate(rules):
         del compiled[:]
-        assert_same(swept(rule, roomy), own[number])
+        assert_same(swept(rule, roomy), runs[number])
         assert bool(compiled) == (number == 0)

@@ -30,9 +30,9 @@ def test_the_numbers_are_those_of_the_plain_product(function, lanes, float64):
     batched = function
     for _ in lanes:
         batched = jax.vmap(batched)
-    for made in jax.tree.leaves(quick(batched)(rows, slopes)):
+    for product in jax.tree.leaves(quick(batched)(rows, slopes)):
         np.testing.assert_allclose(
-            made, np.einsum("...ri,...ro->...io", rows, slopes), rtol=0, atol=1e-14
+            product, np.einsum("...ri,...ro->...io", rows, slopes), rtol=0, atol=1e-14
         )
 
 
@@ -103,9 +103,9 @@ def test_a_convolution_of_any_layout_is_that_of_jax(layout, strides, float64):
     padding = ((1, 0), (0, 2))
     numbers = jax.lax.conv_dimension_numbers(left.shape, right.shape, spec)
     call = {"window_strides": strides, "padding": padding, "dimension_numbers": numbers}
-    made = convolution(jnp.asarray(left), jnp.asarray(right), call)
+    found = convolution(jnp.asarray(left), jnp.asarray(right), call)
     wanted = jax.lax.conv_general_dilated(left, right, **call)
-    np.testing.assert_allclose(made, wanted, atol=1e-12)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
 def gradients(params, images):
@@ -124,8 +124,8 @@ def test_the_gradient_of_a_kernel_is_turned_and_stays_what_it_was(float64):
     params, images = rng.standard_normal((3, 3, 2, 4)), rng.standard_normal((5, 6, 6, 2))
     equations = jax.make_jaxpr(gradients)(params, images).eqns
     assert sum(is_turned(equation) for equation in equations) == 1
-    made = quick(gradients)(jnp.asarray(params), jnp.asarray(images))
-    np.testing.assert_allclose(made, gradients(params, images), rtol=1e-12)
+    found = quick(gradients)(jnp.asarray(params), jnp.asarray(images))
+    np.testing.assert_allclose(found, gradients(params, images), rtol=1e-12)
     rewritten = str(jax.make_jaxpr(jax.jit(quick(gradients)))(params, images))
     assert rewritten.count("conv_general_dilated") > str(
         jax.make_jaxpr(gradients)(params, images)

@@ -88,8 +88,8 @@ def plain_loop(gradient, first, following, batch=1, n_epochs=EPOCHS):
 
 def alone(current, seen, epoch):
     following = [
-        order_oracle.pair_balanced(own, visited(order), 1)[1]
-        for own, order in zip(seen, current, strict=True)
+        order_oracle.pair_balanced(grads, visited(order), 1)[1]
+        for grads, order in zip(seen, current, strict=True)
     ]
     return at_steps(following, current)
 
@@ -105,10 +105,10 @@ def visited(order):
 
 def at_steps(following, current):
     """Units in sequence, put where the workers are not idle."""
-    units = [iter(own) for own in following]
+    units = [iter(queue) for queue in following]
     return [
-        [int(next(own)) if unit >= 0 else -1 for unit in order]
-        for own, order in zip(units, current, strict=True)
+        [int(next(queue)) if unit >= 0 else -1 for unit in order]
+        for queue, order in zip(units, current, strict=True)
     ]
 
 
@@ -339,7 +339,7 @@ def test_a_run_by_projections_is_the_plain_loop(n_workers, n, batch, block, floa
         assert np.array_equal(np.atleast_2d(run.order_state.history[e]), np.array(wanted))
         np.testing.assert_allclose(run.records.loss[e], problem.objective(model), atol=1e-12)
         if measures:
-            steps = np.array([own[order] for own, order in zip(seen, current, strict=True)])
+            steps = np.array([grads[order] for grads, order in zip(seen, current, strict=True)])
             sums = np.cumsum(np.sum(steps, 0) - n_workers * steps.mean((0, 1)), axis=0)
             norm = np.max(np.linalg.norm(sums, axis=1))
             np.testing.assert_allclose(run.records.metrics["prefix_l2"][e], norm, atol=1e-12)

@@ -27,8 +27,8 @@ def of_shards(n_rows=12, seed=0):
     features, labels = rng.standard_normal((n_rows, 3)), rng.choice([-1.0, 1.0], n_rows)
     rows = np.array([[0, 1, 0, 0, 0, 0], [2, 3, 4, 5, 0, 0], [6, 7, 8, 9, 10, 11]])
     shards = problems.Shards(rows, np.array([2, 4, 6]))
-    own = [r[:m] for r, m in zip(rows, (2, 4, 6), strict=True)]
-    return features, labels, shards, own
+    parts = [r[:m] for r, m in zip(rows, (2, 4, 6), strict=True)]
+    return features, labels, shards, parts
 
 
 def test_a_quadratic_has_the_constants_that_it_was_made_with(float64):
@@ -63,11 +63,11 @@ def test_the_standard_error_is_that_of_repetitions():
 
 @pytest.mark.parametrize("batch", [None, problems.uniform(2)])
 def test_rows_of_uneven_shards_against_the_twin(float64, batch):
-    features, labels, shards, own = of_shards()
+    features, labels, shards, parts = of_shards()
     kind = {} if batch is None else {"batch": batch}
     problem = problems.logistic(features, labels, n_workers=3, shards=shards, l2=0.1, **kind)
     found = estimate_error_bound(problem, step_size=0.1, key=KEY)
-    minimum, most, least, variance = oracle.logistic(features, labels, own, 0.1)
+    minimum, most, least, variance = oracle.logistic(features, labels, parts, 0.1)
     assert found.minimum == pytest.approx(minimum, rel=1e-12)
     assert found.bound.smoothness == pytest.approx(most, rel=1e-12)
     assert found.bound.strong_convexity == pytest.approx(least, rel=1e-8)

@@ -44,8 +44,8 @@ def test_visits_are_those_of_a_plain_loop(kind, rule, float64):
     order = KINDS[kind](6, COUNTS, 2)
     run = simulation.replay(problem, trace, optax.sgd(0.1), order=order, key=key)
     first = np.asarray(order.on_arrival.visits(order.init(key)))
-    own = [row[:count].tolist() for row, count in zip(first, COUNTS, strict=True)]
-    plain = Learner(lambda x, j, unit: x - shift[j, unit], own, 2, kind == "coordinated")
+    visits = [row[:count].tolist() for row, count in zip(first, COUNTS, strict=True)]
+    plain = Learner(lambda x, j, unit: x - shift[j, unit], visits, 2, kind == "coordinated")
     given = columns(trace)
     known = {}  # a table asks for one job several times
 
@@ -56,8 +56,8 @@ def test_visits_are_those_of_a_plain_loop(kind, rule, float64):
 
     x = events.train(np.zeros(2), given, of_job, lambda g, *_: -0.1 * g)[-1]
     np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
-    for row, own in zip(np.asarray(run.order_state.order), plain.orders, strict=True):
-        assert row[: len(own)].tolist() == own
+    for row, visits in zip(np.asarray(run.order_state.order), plain.orders, strict=True):
+        assert row[: len(visits)].tolist() == visits
     loses = rule in (
         "rennala 3, cancel",
         "table",

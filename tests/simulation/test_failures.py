@@ -30,9 +30,9 @@ def trace(**options):
 
 
 def test_the_trace_is_as_said_above():
-    own = trace()
-    is_it = (own.worker == 1) & (own.job == 1)
-    assert own.read_version[is_it].tolist() == [4]
+    log = trace()
+    is_it = (log.worker == 1) & (log.job == 1)
+    assert log.read_version[is_it].tolist() == [4]
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_a_replay_says_whose_gradient_was_the_first(options, is_loss_bad):
 @pytest.mark.parametrize("waves", [True, False])
 def test_several_gradients_in_a_step(waves):
     """Of a step with two gradients it is the bad one; one that is thrown away says nothing."""
-    own = trace(collect=traces.wait_for(2))
-    run = simulation.replay(bad_problem(), own, optax.sgd(0.1), waves=waves)
-    is_it = (own.worker == 1) & (own.job == 1)
+    log = trace(collect=traces.wait_for(2))
+    run = simulation.replay(bad_problem(), log, optax.sgd(0.1), waves=waves)
+    is_it = (log.worker == 1) & (log.job == 1)
     with pytest.raises(
-        FloatingPointError, match=f"worker 1, job 1, at version {own.read_version[is_it][0]};"
+        FloatingPointError, match=f"worker 1, job 1, at version {log.read_version[is_it][0]};"
     ):
         run.raise_if_failed()
-    own = trace(collect=traces.ringmaster(2))
-    late = np.flatnonzero(~own.used)[0]
-    problem = bad_problem(worker=int(own.worker[late]), job=int(own.job[late]))
-    run = simulation.replay(problem, own, optax.sgd(0.1), waves=waves).raise_if_failed()
+    log = trace(collect=traces.ringmaster(2))
+    late = np.flatnonzero(~log.used)[0]
+    problem = bad_problem(worker=int(log.worker[late]), job=int(log.job[late]))
+    run = simulation.replay(problem, log, optax.sgd(0.1), waves=waves).raise_if_failed()
     assert run.failed.tolist() == [-1, -1]
 
 

@@ -121,7 +121,7 @@ def test_trees_are_treated_as_trees():
 
     def gradient(params, worker, job, key):
         return jax.value_and_grad(
-            lambda own: sum(jnp.sum((leaf - worker - 1.0) ** 2) for leaf in jax.tree.leaves(own))
+            lambda tree: sum(jnp.sum((leaf - worker - 1.0) ** 2) for leaf in jax.tree.leaves(tree))
         )(params)
 
     problem = problems.from_gradient(start, gradient)
@@ -142,8 +142,8 @@ def test_trees_are_treated_as_trees():
 def test_workers_that_keep_a_state_are_treated_too():
     """What is thrown away is computed, but does not arrive."""
     inner, _ = quadratic()
-    kept = {"optimizer": optax.sgd(0.1, momentum=0.5), "keep_state": True}
-    problem, trace = problems.local_steps(inner, n_steps=2, **kept), trace_of("ringmaster 4")
+    options = {"optimizer": optax.sgd(0.1, momentum=0.5), "keep_state": True}
+    problem, trace = problems.local_steps(inner, n_steps=2, **options), trace_of("ringmaster 4")
     size, optimizer = int(trace.used.sum()), optax.sgd(0.5)
     assert size < len(trace.used)
     plain = simulation.replay(problem, trace, optimizer)
@@ -155,11 +155,11 @@ def test_workers_that_keep_a_state_are_treated_too():
 def test_memory_counts_the_rows():
     trace = trace_of("buffered 3")
     planned = simulation.plan(trace, width=6)
-    own = sizes_of([planned], Update(optax.identity(), aggregator=mean))
+    sizes = sizes_of([planned], Update(optax.identity(), aggregator=mean))
     params = np.zeros(100, np.float32)
-    assert own.entering == own.collected == 3
-    assert memory(params, own).directions == 400 * (own.directions + 1 + 3)
-    assert memory(params, own, one_by_one=True).directions == 400 * 3
+    assert sizes.entering == sizes.collected == 3
+    assert memory(params, sizes).directions == 400 * (sizes.directions + 1 + 3)
+    assert memory(params, sizes, one_by_one=True).directions == 400 * 3
     only = sizes_of([planned], Update(optax.identity(), None, optax.identity()))
     assert memory(params, only).directions == 400 * (only.directions + 1)
     assert memory(params, only, one_by_one=True).directions == 400

@@ -22,7 +22,7 @@ STATED = Memory(versions=600, directions=100, recorded=200, lanes=100)
 def free(monkeypatch, answer):
     """Makes every device say that so many bytes are free; the devices that were asked."""
     asked = []
-    monkeypatch.setattr(of_memory, "free_memory", lambda own: [answer, asked.append(own)][0])
+    monkeypatch.setattr(of_memory, "free_memory", lambda place: [answer, asked.append(place)][0])
     return asked
 
 
@@ -43,11 +43,11 @@ def test_without_a_limit_what_is_free_is_one(monkeypatch):
     )
     with pytest.raises(MemoryError, match=words):
         simulation.replay(problem, trace, RULE)
-    lifted, own = (
+    lifted, bounded = (
         simulation.replay(problem, trace, RULE, execution=simulation.Execution(memory_limit=limit))
         for limit in (math.inf, stated)
     )
-    for other in (lifted, own):
+    for other in (lifted, bounded):
         np.testing.assert_array_equal(fits.params, other.params)
         np.testing.assert_array_equal(fits.records.loss, other.records.loss)
     free(monkeypatch, None)  # a device that does not say
@@ -78,7 +78,7 @@ def test_nothing_is_asked_over_a_mesh_or_while_traced(monkeypatch):
     asked = free(monkeypatch, 0)
     mesh = jax.make_mesh((1,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
     simulation.replay(problem, trace, RULE, execution=simulation.Execution(mesh=mesh), width=3)
-    jax.eval_shape(lambda own: simulation.replay(own, trace, RULE).params, problem)
+    jax.eval_shape(lambda given: simulation.replay(given, trace, RULE).params, problem)
     jax.eval_shape(lambda: simulation.replay(problem, trace, RULE).params)  # a constant of jit
     jax.vmap(lambda key: simulation.replay(problem, trace, RULE, key=key).params)(KEYS)
     assert asked == []

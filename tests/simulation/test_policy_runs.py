@@ -229,9 +229,9 @@ def test_the_trace_inside_compiled_code_is_padded():
     inside = jax.jit(lambda key: run(policy, key=key, n_updates=4).trace)(KEY)
     host = run(policy, n_updates=4).trace
     assert inside.time.shape == (4 * N,)
-    kept = np.asarray(inside.used)
+    used = np.asarray(inside.used)
     for name in ("time", "worker", "job", "read_version", "version", "steps", "weight", "start"):
-        got = np.asarray(getattr(inside, name))[kept]
+        got = np.asarray(getattr(inside, name))[used]
         np.testing.assert_allclose(got, getattr(host, name), rtol=1e-5)
     traces.validate(inside._replace(n_workers=N))
 

@@ -78,8 +78,8 @@ def test_the_start_of_several_runs_is_that_of_each():
     problem, keys = own_problem(), jax.random.split(KEY, 2)
 
     def curve(start):
-        own = dataclasses.replace(problem, params=start)
-        return simulation.replay(own, own_trace(30), optax.sgd(0.05)).records.loss
+        moved = dataclasses.replace(problem, params=start)
+        return simulation.replay(moved, own_trace(30), optax.sgd(0.05)).records.loss
 
     starts = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     losses = jax.vmap(curve)(starts)

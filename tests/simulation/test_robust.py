@@ -61,8 +61,8 @@ def test_an_adversary_sends_what_its_attack_makes():
     problem = problems.adversarial(inner, [2, 4], attack)
     for worker in range(5):
         loss, grads = problem.gradient(x, worker, 3, key)
-        own_loss, own = inner.gradient(x, worker, 3, key)
-        expected = own * 3 + worker if worker in (2, 4) else own
+        own_loss, honest = inner.gradient(x, worker, 3, key)
+        expected = honest * 3 + worker if worker in (2, 4) else honest
         np.testing.assert_allclose(grads, expected, rtol=1e-12)
         assert loss == own_loss
     assert float(problem.objective(x)) == float(inner.objective(x))
@@ -78,10 +78,10 @@ def test_adversaries_may_keep_a_state():
     state, key = problem.worker_state(), jax.random.key(0)
     x = jnp.ones(4)
     for worker in (0, 1):
-        _, grads, kept = problem.gradient(x, worker, 0, key, state)
-        _, own, its = inner.gradient(x, worker, 0, key, state)
-        np.testing.assert_allclose(grads, own * (-2.0 if worker else 1.0), rtol=1e-12)
-        for one, other in zip(jax.tree.leaves(kept), jax.tree.leaves(its), strict=True):
+        _, grads, after = problem.gradient(x, worker, 0, key, state)
+        _, honest, its = inner.gradient(x, worker, 0, key, state)
+        np.testing.assert_allclose(grads, honest * (-2.0 if worker else 1.0), rtol=1e-12)
+        for one, other in zip(jax.tree.leaves(after), jax.tree.leaves(its), strict=True):
             np.testing.assert_array_equal(one, other)
 
 

@@ -42,9 +42,13 @@ def test_the_optimizer_of_a_sweep_sees_the_callers_pytree(size):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda own: replace(own, slots=1), ValueError, "hold the traces, which need slots=.*=1"),
-        (lambda own: replace(own, width=2), ValueError, "need width=1, got width=2"),
-        (lambda own: replace(own, waves=9.5), TypeError, "waves must be an integer"),
+        (
+            lambda sizes: replace(sizes, slots=1),
+            ValueError,
+            "hold the traces, which need slots=.*=1",
+        ),
+        (lambda sizes: replace(sizes, width=2), ValueError, "need width=1, got width=2"),
+        (lambda sizes: replace(sizes, waves=9.5), TypeError, "waves must be an integer"),
     ],
 )
 def test_sizes_that_do_not_hold_the_traces(change, error, message):

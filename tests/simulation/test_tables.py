@@ -48,8 +48,8 @@ def compare(rule, times, n_updates, waves=True):
     names = ("time", "worker", "job", "read_version", "steps")
     for name, column in zip(names, zip(*arrivals, strict=True), strict=False):
         np.testing.assert_array_equal(getattr(trace, name), column, err_msg=name)
-    made = simulation.plan(trace)
-    assert made.update_delay.tolist() == [row[-1] for row in arrivals if row[-2]]
+    plan = simulation.plan(trace)
+    assert plan.update_delay.tolist() == [row[-1] for row in arrivals if row[-2]]
     return trace, models, problem
 
 

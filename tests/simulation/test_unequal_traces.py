@@ -26,18 +26,18 @@ RATES = (0.02, 0.05)
 LENGTHS = (9, 34, 20)
 
 
-def roomy(own):
+def roomy(sizes):
     """Sizes that hold every trace of the draws, so that they share a compilation."""
     return replace(
-        own,
+        sizes,
         waves=320,
         updates=80,
         slots=10,
         directions=20,
-        records=own.records,
+        records=sizes.records,
         group=40,
         single=False,
-        runs=0 if own.runs == 0 else 20,
+        runs=0 if sizes.runs == 0 else 20,
     )
 
 
@@ -80,12 +80,12 @@ def test_random_lengths_equal_the_plain_loop(rule):
     assert problem.objective is not None
     draws = np.random.default_rng(0)
     for draw in range(12):
-        made = unequal(rule, [*map(int, draws.integers(1, 61, 2)), 60], first=3 * draw)
+        logs = unequal(rule, [*map(int, draws.integers(1, 61, 2)), 60], first=3 * draw)
         run = simulation.sweep(
-            problem, made, optax.sgd, RATES, keys=keys_of(3), record_every=20, width=2, sizes=roomy
+            problem, logs, optax.sgd, RATES, keys=keys_of(3), record_every=20, width=2, sizes=roomy
         )
         assert run.records.loss.shape == (3, 2, 3)
-        for s, trace in enumerate(made):
+        for s, trace in enumerate(logs):
             versions = np.append(np.arange(20, trace.n_updates, 20), trace.n_updates)
             np.testing.assert_array_equal(run.records.version[s, 0, : len(versions)], versions)
             check_padding(run, s, len(versions))
@@ -144,19 +144,19 @@ def problem_of(way):
 )
 def test_every_run_is_the_replay_of_its_trace_one_event_at_a_time(rule, lengths, way):
     """States, key uses, extras, records, costs; without an objective the loss is of the jobs."""
-    problem, made, keys = problem_of(way), unequal(rule, lengths), keys_of(3)
+    problem, logs, keys = problem_of(way), unequal(rule, lengths), keys_of(3)
 
     def update(step):
         return simulation.Update(maker(step), **WAYS[way])
 
-    one_for_all = len(made) == 1
-    given = made[0] if one_for_all else made
+    one_for_all = len(logs) == 1
+    given = logs[0] if one_for_all else logs
     run = simulation.sweep(problem, given, update, RATES, keys=keys, record_every=8)
     for s, key in enumerate(keys):
-        trace, rest = made[s % len(made)], {"waves": False, "record_every": 8}
+        trace, rest = logs[s % len(logs)], {"waves": False, "record_every": 8}
         alone = simulation.replay(problem, trace, update(RATES[1]), key=key, **rest)
         check_equals(run, alone, s, 1)
-    assert len(run.source.costs) == len(made)
+    assert len(run.source.costs) == len(logs)
     if one_for_all:
         assert run.trace is given
         assert run.records.time.shape == run.records.loss.shape[2:]
@@ -167,17 +167,17 @@ def test_every_run_is_the_replay_of_its_trace_one_event_at_a_time(rule, lengths,
 
 @pytest.mark.slow
 def test_the_default_records_are_those_of_each_trace_alone():
-    problem, made, keys = noisy(), unequal("pure", (30, 450)), keys_of(2)
-    run = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys)
-    for s, trace in enumerate(made):
+    problem, logs, keys = noisy(), unequal("pure", (30, 450)), keys_of(2)
+    run = simulation.sweep(problem, logs, optax.sgd, RATES, keys=keys)
+    for s, trace in enumerate(logs):
         alone = simulation.replay(problem, trace, optax.sgd(RATES[0]), key=keys[s], waves=False)
         check_equals(run, alone, s, 0)
 
 
-def swept(made, problem, **options):
-    keys = jnp.stack([jax.random.key(trace.n_updates) for trace in made])
+def swept(logs, problem, **options):
+    keys = jnp.stack([jax.random.key(trace.n_updates) for trace in logs])
     return simulation.sweep(
-        problem, made, optax.adam, RATES, keys=keys, record_every=8, width=2, **options
+        problem, logs, optax.adam, RATES, keys=keys, record_every=8, width=2, **options
     )
 
 
@@ -186,7 +186,7 @@ def test_what_is_beside_a_trace_changes_no_bit():
     """Bit for bit, where the sizes are the same: in another place, beside other traces."""
     problem = noisy()
     short, long, middling, other = unequal("wait for 2", (9, 34, 20, 34))
-    wide = {"sizes": lambda own: replace(own, waves=100, slots=10, updates=40, group=5)}
+    wide = {"sizes": lambda sizes: replace(sizes, waves=100, slots=10, updates=40, group=5)}
     first = swept([short, long, middling], problem, **wide)
     for traces_of, places in (
         ([long, middling, short], (2, 0, 1)),
@@ -202,8 +202,8 @@ def test_what_is_beside_a_trace_changes_no_bit():
 @pytest.mark.slow
 def test_progress_is_that_of_the_replay_that_is_least_far_and_ends_with_the_longest():
     told = []
-    whole = swept(made := unequal("pure"), problem := noisy())
-    pieces = swept(made, problem, progress=told.append)
+    whole = swept(logs := unequal("pure"), problem := noisy())
+    pieces = swept(logs, problem, progress=told.append)
     shares = [one.updates / one.n_updates for one in told]
     assert shares == sorted(shares)
     assert (told[-1].updates, told[-1].n_updates) == (34, 34)
@@ -216,30 +216,32 @@ def test_traces_of_equal_time_are_compared_as_they_are():
     problem, _ = quadratic()
     clock = clocks.exponential(np.sqrt(1.0 + np.arange(N)))
     keys = keys_of(3)
-    made = [traces.asynchronous(clock, until=12.0, key=key) for key in keys]
-    assert len({trace.n_updates for trace in made}) > 1
-    run = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys, record_every=4)
+    logs = [traces.asynchronous(clock, until=12.0, key=key) for key in keys]
+    assert len({trace.n_updates for trace in logs}) > 1
+    run = simulation.sweep(problem, logs, optax.sgd, RATES, keys=keys, record_every=4)
     times, losses = run.records.time, run.records.loss
     target = float(np.median(losses[:, :, -1]))
     reached = results.time_to_target(times, losses, target, interpolate=True)
     grid = np.linspace(3.0, 10.0, 5)
-    for s, trace in enumerate(made):
-        own = simulation.sweep(
+    for s, trace in enumerate(logs):
+        records = simulation.sweep(
             problem, trace, optax.sgd, RATES, keys=keys[s : s + 1], record_every=4
         ).records
-        count = len(own.version)
+        count = len(records.version)
         assert int((np.diff(run.records.version[s, 0], prepend=-1) > 0).sum()) == count
-        alone = results.time_to_target(own.time, own.loss[0], target, interpolate=True)
+        alone = results.time_to_target(records.time, records.loss[0], target, interpolate=True)
         np.testing.assert_allclose(reached[s], alone, rtol=1e-9)
         read = results.resample(times[s], losses[s], grid)
-        np.testing.assert_allclose(read, results.resample(own.time, own.loss[0], grid), rtol=1e-9)
+        np.testing.assert_allclose(
+            read, results.resample(records.time, records.loss[0], grid), rtol=1e-9
+        )
 
 
 def test_plans_of_unequal_traces_have_one_width_and_records_of_their_own():
-    made = unequal("pure", (9, 250))
-    plans = simulation.plan_alike(made)
+    logs = unequal("pure", (9, 250))
+    plans = simulation.plan_alike(logs)
     assert plans[0].width == plans[1].width
-    for planned, trace in zip(plans, made, strict=True):
+    for planned, trace in zip(plans, logs, strict=True):
         alone = simulation.plan(trace)
         np.testing.assert_array_equal(planned.records, alone.records)
         np.testing.assert_array_equal(planned.oldest, alone.oldest)
@@ -248,16 +250,16 @@ def test_plans_of_unequal_traces_have_one_width_and_records_of_their_own():
 def test_every_trace_has_its_spacing_of_records():
     """Records of a sweep are those of each run alone, however its neighbours are spaced."""
     problem, _ = quadratic()
-    made, keys = unequal("pure"), keys_of(3)
-    every = [trace.n_updates // 4 for trace in made]
+    logs, keys = unequal("pure"), keys_of(3)
+    every = [trace.n_updates // 4 for trace in logs]
     assert len(set(every)) == 3
     for plan, trace, spacing in zip(
-        simulation.plan_alike(made, record_every=every), made, every, strict=True
+        simulation.plan_alike(logs, record_every=every), logs, every, strict=True
     ):
         alone = simulation.plan(trace, record_every=spacing)
         np.testing.assert_array_equal(plan.records, alone.records)
-    swept = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys, record_every=every)
-    for s, trace in enumerate(made):
+    swept = simulation.sweep(problem, logs, optax.sgd, RATES, keys=keys, record_every=every)
+    for s, trace in enumerate(logs):
         run = simulation.sweep(
             problem, trace, optax.sgd, RATES, keys=keys[s : s + 1], record_every=every[s]
         ).records

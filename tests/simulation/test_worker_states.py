@@ -35,13 +35,13 @@ def noisy():
         loss, grads = problem.gradient_of(problem.data, params, worker, job, key)
         return loss, grads + 0.1 * jnp.sin(job + jnp.arange(3.0))
 
-    def own(x, worker, job):
+    def twin(x, worker, job):
         return plain(x, worker, job) + 0.1 * np.sin(job + np.arange(3.0))
 
-    made = problems.from_gradient(
+    altered = problems.from_gradient(
         problem.params, gradient, objective=problem.objective, n_workers=N
     )
-    return made, own
+    return altered, twin
 
 
 def keeping(problem, optimizer=None, *, n_steps: Any = 2, keep_state=True):
@@ -55,14 +55,14 @@ def check_twin(rule, *, keep_state=True):
     inner, gradient = noisy()
     trace = trace_of(rule)
     hand = {"counts": COUNTS, "rate": RATE, "server": SERVER}
-    kept, anew = (
+    stateful, anew = (
         worker_states.train(np.ones(3), columns(trace), gradient, keeps=keeps, **hand)
         for keeps in (True, False)
     )
-    assert np.abs(kept[-1] - anew[-1]).max() > 1e-3
+    assert np.abs(stateful[-1] - anew[-1]).max() > 1e-3
     problem = keeping(inner, n_steps=COUNTS, keep_state=keep_state)
     for run in both(problem, trace, optax.sgd(SERVER), record_every=30):
-        assert_follows(run, kept if keep_state else anew, inner)
+        assert_follows(run, stateful if keep_state else anew, inner)
 
 
 @pytest.mark.slow
@@ -87,8 +87,8 @@ def test_one_step_of_sgd_is_the_plain_rule():
     trace = trace_of("buffered 3")
     plain = simulation.replay(inner, trace, optax.sgd(0.05))
     for keep_state in (False, True):
-        own = keeping(inner, optax.sgd(0.05), n_steps=1, keep_state=keep_state)
-        assert_close(simulation.replay(own, trace, optax.sgd(1.0)).params, plain.params)
+        problem = keeping(inner, optax.sgd(0.05), n_steps=1, keep_state=keep_state)
+        assert_close(simulation.replay(problem, trace, optax.sgd(1.0)).params, plain.params)
 
 
 @pytest.mark.slow
@@ -162,8 +162,8 @@ def test_a_plan_in_the_order_of_the_workers(rule):
     """All that arrives is computed, a job of a worker in a later wave than the one before."""
     trace = trace_of(rule)
     for width in (None, 1, 40):
-        made = simulation.plan(trace, width=width, worker_order=True)
-        gradients, waves = made.gradients, made.waves
+        plan = simulation.plan(trace, width=width, worker_order=True)
+        gradients, waves = plan.gradients, plan.waves
         assert gradients.arrival.tolist() == np.flatnonzero(trace.version < 60).tolist()
         assert len(gradients.arrival) == len(trace.time)
         used = simulation.plan(trace, width=width)
@@ -171,14 +171,14 @@ def test_a_plan_in_the_order_of_the_workers(rule):
             gradients.arrival[gradients.enters], np.sort(used.gradients.arrival)
         )
         for name in ("oldest", "update_delay"):
-            np.testing.assert_array_equal(getattr(made, name), getattr(used, name))
+            np.testing.assert_array_equal(getattr(plan, name), getattr(used, name))
         for worker in range(N):
-            own = waves.gradient_wave[trace.worker == worker]
-            assert (np.diff(own) > 0).all()
+            turns = waves.gradient_wave[trace.worker == worker]
+            assert (np.diff(turns) > 0).all()
         created = np.append(-1, waves.update_wave)  # the wave that makes each version
         assert (waves.gradient_wave > created[gradients.read_version]).all()
         assert (waves.gradient_wave <= waves.update_wave[gradients.update]).all()
-        assert np.bincount(waves.gradient_wave).max() <= made.width
+        assert np.bincount(waves.gradient_wave).max() <= plan.width
 
 
 def test_a_plan_has_no_order_of_workers_unless_asked():
@@ -191,14 +191,14 @@ def test_a_plan_has_no_order_of_workers_unless_asked():
 
 def test_states_are_in_the_memory():
     inner, _ = noisy()
-    own, trace = keeping(inner), trace_of("pure")
+    problem, trace = keeping(inner), trace_of("pure")
     sizes = sizes_of([simulation.plan(trace, worker_order=True)])
-    stated = memory(own.params, sizes, worker_state=own.worker_state())
+    stated = memory(problem.params, sizes, worker_state=problem.worker_state())
     state = 2 * 3 * 8 + 4  # two moments of three float64, and a count
     assert stated.workers == (N + 1) * state
-    without = memory(own.params, sizes)
+    without = memory(problem.params, sizes)
     assert stated.lanes - without.lanes == 2 * sizes.width * state
     assert stated.total == without.total + stated.workers + 2 * sizes.width * state
     less = simulation.Execution(memory_limit=stated.total - 1)
     with pytest.raises(MemoryError, match="workers"):
-        simulation.replay(own, trace, optax.sgd(1.0), execution=less)
+        simulation.replay(problem, trace, optax.sgd(1.0), execution=less)

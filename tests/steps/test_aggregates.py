@@ -41,15 +41,15 @@ def test_aggregates_equal_plain_ones(float64, name, count):
     """What is not present is never looked at."""
     make, plain = CASES[name]
     rows = np.where(np.arange(7)[:, None] < count, ROWS, np.nan)
-    made = make({"w": jnp.asarray(rows)}, jnp.arange(7) < count, None)["w"]
-    np.testing.assert_allclose(made, plain(ROWS[:count]), rtol=1e-12, atol=1e-12)
+    found = make({"w": jnp.asarray(rows)}, jnp.arange(7) < count, None)["w"]
+    np.testing.assert_allclose(found, plain(ROWS[:count]), rtol=1e-12, atol=1e-12)
 
 
 def test_a_tree_is_one_gradient_for_krum(float64):
     rows = {"w": jnp.asarray(ROWS[:, :2]), "b": jnp.asarray(ROWS[:, 2])}
-    made = steps.krum(2)(rows, jnp.ones(7, bool), None)
+    found = steps.krum(2)(rows, jnp.ones(7, bool), None)
     expected = closest(ROWS, 2)
-    np.testing.assert_allclose([*made["w"], made["b"]], expected, rtol=1e-12)
+    np.testing.assert_allclose([*found["w"], found["b"]], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1e30])
@@ -57,9 +57,9 @@ def test_one_bad_gradient_does_not_move_far(float64, bad):
     rows = ROWS.copy()
     rows[2] = bad
     for make in (steps.median(), steps.trimmed_mean(0.2), steps.krum(1)):
-        made = make(jnp.asarray(rows), jnp.ones(7, bool), None)
-        assert np.all(np.isfinite(made))
-        assert np.abs(made).max() <= np.abs(ROWS).max()
+        found = make(jnp.asarray(rows), jnp.ones(7, bool), None)
+        assert np.all(np.isfinite(found))
+        assert np.abs(found).max() <= np.abs(ROWS).max()
 
 
 def test_buckets_are_averaged_first(float64):
@@ -72,10 +72,10 @@ def test_buckets_are_averaged_first(float64):
         if (present & (worker % 4 == bucket)).any()
     ]
     assert len(means) == 4
-    made = steps.bucketed(4, steps.median())(jnp.asarray(ROWS), jnp.asarray(present), arrived)
-    np.testing.assert_allclose(made, np.median(means, axis=0), rtol=1e-12)
+    found = steps.bucketed(4, steps.median())(jnp.asarray(ROWS), jnp.asarray(present), arrived)
+    np.testing.assert_allclose(found, np.median(means, axis=0), rtol=1e-12)
     empty = steps.bucketed(9, steps.median())(jnp.asarray(ROWS), jnp.asarray(present), arrived)
-    means = [ROWS[present & (worker == own)].mean(axis=0) for own in (0, 1, 4, 6, 7)]
+    means = [ROWS[present & (worker == number)].mean(axis=0) for number in (0, 1, 4, 6, 7)]
     np.testing.assert_allclose(empty, np.median(means, axis=0), rtol=1e-12)
     one = steps.bucketed(1, steps.median())(jnp.asarray(ROWS), jnp.asarray(present), arrived)
     np.testing.assert_allclose(one, ROWS[:6].mean(axis=0), rtol=1e-12)
@@ -83,6 +83,6 @@ def test_buckets_are_averaged_first(float64):
 
 @pytest.mark.parametrize("make", [steps.mean(), steps.median(), steps.trimmed_mean(0.3)])
 def test_dtypes_are_kept(make):
-    made = make(jnp.ones((5, 2), jnp.bfloat16), jnp.ones(5, bool), None)
-    assert made.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(np.asarray(made, float), 1.0)
+    found = make(jnp.ones((5, 2), jnp.bfloat16), jnp.ones(5, bool), None)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(np.asarray(found, float), 1.0)

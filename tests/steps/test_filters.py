@@ -19,8 +19,8 @@ def test_dropped_gradient_becomes_exact_zeros_even_from_nan():
     state = rule.init(bad)
     dropped, state = rule.update(bad, state, delay=3)
     chex.assert_trees_all_equal(dropped, jax.tree.map(jnp.zeros_like, bad))
-    kept, state = rule.update(bad, state, delay=2)
-    chex.assert_trees_all_equal(kept, bad)
+    passed, state = rule.update(bad, state, delay=2)
+    chex.assert_trees_all_equal(passed, bad)
     assert int(state.dropped_gradients) == 1
 
 
@@ -78,14 +78,14 @@ def attacked(first, scale, noisy=0.0):
     """Workers that are all alike, of whom two send flipped signs from their `first`-th job on."""
 
     def gradient(params, worker, job, key):
-        own = jnp.asarray(CURVATURE, params.dtype) * params
-        own = own + noisy * 0.05 * jnp.sin(1.0 + worker + 0.7 * job + jnp.arange(D))
+        honest = jnp.asarray(CURVATURE, params.dtype) * params
+        honest = honest + noisy * 0.05 * jnp.sin(1.0 + worker + 0.7 * job + jnp.arange(D))
         is_bad = jnp.isin(worker, jnp.array(BAD)) & (job >= first)
-        return jnp.zeros(()), jnp.where(is_bad, -scale * own, own)
+        return jnp.zeros(()), jnp.where(is_bad, -scale * honest, honest)
 
     def plain(x, worker, job):
-        own = CURVATURE * x + noisy * noise(worker, job)
-        return -scale * own if worker in BAD and job >= first else own
+        honest = CURVATURE * x + noisy * noise(worker, job)
+        return -scale * honest if worker in BAD and job >= first else honest
 
     return problems.from_gradient(jnp.ones(D), gradient), plain
 
@@ -144,10 +144,10 @@ def test_without_adversaries_everything_passes(float64):
     trace = trace_of(60)
     plain = simulation.replay(problem, trace, optax.sgd(0.01)).params
     rule = steps.kardam(N, 0)
-    own = simulation.replay(
+    filtered = simulation.replay(
         problem, trace, simulation.Update(optax.sgd(0.01), gradient_transform=rule)
     ).params
-    np.testing.assert_array_equal(own, plain)
+    np.testing.assert_array_equal(filtered, plain)
 
 
 def sent(rule, rows):

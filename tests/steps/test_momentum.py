@@ -66,10 +66,10 @@ def fed_by_bucket(grads, read, n_workers):
 def test_it_is_momentum_fed_by_bucket_where_what_has_not_arrived_is_zero(n_workers):
     read, grads = arrivals(n_workers, seed=7), gradients(N_UPDATES)
     moves, momenta = ordered(grads, np.arange(N_UPDATES) - read, RATE, BETA, n_workers)
-    for made in (1, 2, 17, 40, N_UPDATES):
-        x, u = fed_by_bucket(grads[:made], read[:made], n_workers)
-        np.testing.assert_allclose(np.sum(moves[:made], axis=0), x, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(momenta[made - 1], u, rtol=1e-12, atol=1e-12)
+    for count in (1, 2, 17, 40, N_UPDATES):
+        x, u = fed_by_bucket(grads[:count], read[:count], n_workers)
+        np.testing.assert_allclose(np.sum(moves[:count], axis=0), x, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(momenta[count - 1], u, rtol=1e-12, atol=1e-12)
 
 
 def test_ordered_momentum_without_momentum_is_sgd():
@@ -140,12 +140,12 @@ def closed(grads, delays, gain):
 def test_closed_loop_equals_the_plain_loop(float64, gain):
     grads, delays = gradients(80, 7), drawn_delays()
     grads[:5, 2] = 0.0  # an entry that has not moved yet
-    moves, own, last = closed(grads, delays, gain)
+    moves, momentum, last = closed(grads, delays, gain)
     expected, momenta = closed_loop.closed_loop(
         grads, delays, rate=SLOW, momentum=BETA, max_delay=6, gain=gain, least=-0.9
     )
     np.testing.assert_allclose(moves, expected, rtol=1e-10, atol=1e-13)
-    np.testing.assert_allclose(own, momenta, rtol=1e-10)
+    np.testing.assert_allclose(momentum, momenta, rtol=1e-10)
     assert int(last.delay_overflows) == (delays > 6).sum() > 0
     assert momenta.min() < BETA - 0.03
 
@@ -161,8 +161,8 @@ def test_closed_loop_without_delays_or_a_gain_is_heavy_ball_momentum(float64, lo
 def test_gradients_that_are_the_same_everywhere_are_never_late(float64):
     """On a slope asynchrony changes nothing, and what is measured is the momentum itself."""
     same = np.tile(np.array([1.0, -2.0, 3.0, 0.5, 1.0, 1.0, 4.0]), (80, 1))
-    _, own, last = closed(same, drawn_delays(), 0.5)
-    np.testing.assert_allclose(own, BETA, rtol=1e-9)
+    _, momentum, last = closed(same, drawn_delays(), 0.5)
+    np.testing.assert_allclose(momentum, BETA, rtol=1e-9)
     np.testing.assert_allclose(last.measured_momentum, BETA, rtol=1e-9)
 
 

@@ -174,12 +174,12 @@ def test_a_policy_meets_the_workers_of_the_traces(scenes):
         linked.append(study.Scene(problem, clock, 20.0, whole, rows=rows, records=10))
     settings = {"k": 2, "step": 0.1}
     found = records_of_cell(policy, settings, linked, SEEDS)
-    for decided, made in zip(found, records_of_cell(rule, settings, linked, SEEDS), strict=True):
-        times = made["time"]
+    for decided, ruled in zip(found, records_of_cell(rule, settings, linked, SEEDS), strict=True):
+        times = ruled["time"]
         at = np.searchsorted(decided["time"], times - 1e-3)
         assert np.allclose(decided["time"][at], times, rtol=1e-5)
-        assert np.array_equal(decided["version"][at], made["version"])
-        assert 0.3 < decided["loss"][-1] / made["loss"][-1] < 3.0
+        assert np.array_equal(decided["version"][at], ruled["version"])
+        assert 0.3 < decided["loss"][-1] / ruled["loss"][-1] < 3.0
     assert {"k", "load", "samples_used"} <= set(found[0])
 
 

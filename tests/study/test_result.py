@@ -24,8 +24,8 @@ def made(times, horizon=100.0, sets=("A", "B"), **columns):
             for place, (method, time) in enumerate(by_method.items()):
                 for instance in range(INSTANCES):
                     noise = 0.03 * (1 + place) * (-1) ** (instance + place)
-                    own = time * np.exp(drawn[instance] + noise)
-                    time_to = own if own <= horizon else np.inf
+                    took = time * np.exp(drawn[instance] + noise)
+                    time_to = took if took <= horizon else np.inf
                     head = (scene, letter, instance, method, time_to, horizon)
                     rows.append((*head, *columns.values()))
     names = ["scene", "set", "instance", "method", "time", "horizon", *columns]
@@ -60,7 +60,8 @@ def test_a_ratio_is_that_of_the_logarithms_averaged_over_scenes_then_paired():
 def test_what_neither_method_reaches_is_no_condition_where_that_is_asked():
     result = made({"even": {"a": 10.0, "b": 20.0}, "hard": {"a": 1e6, "b": 1e7}})
     every, met = (
-        Claim("a below b", [less("a", than="b", each=True, arriving=own)]) for own in (False, True)
+        Claim("a below b", [less("a", than="b", each=True, arriving=asked)])
+        for asked in (False, True)
     )
     assert [len(result.conditions(one, "A")) for one in (every, met)] == [2, 1]
     assert [result.verdict(one)["A"] for one in (every, met)] == ["in part", "holds"]
@@ -128,7 +129,7 @@ def test_all_claims_at_once_and_how_many_of_their_conditions_hold():
     alone, family = (PLAIN.judged([one, other], "A", together=all_) for all_ in (False, True))
     wide, narrow = (judged["one"][0].difference for judged in (family, alone))
     assert wide.high - wide.low > narrow.high - narrow.low
-    assert {text: len(own) for text, own in family.items()} == {"one": 3, "two": 3}
+    assert {text: len(conditions) for text, conditions in family.items()} == {"one": 3, "two": 3}
     assert verdict(family["two"]) == "in part"
     (row, _) = summary.verdict_table(PLAIN, [one, other]).rows
     assert row == ("one", "in part (2 of 3)", "in part (2 of 3)", "in part (2 of 3)")

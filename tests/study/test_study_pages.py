@@ -78,9 +78,9 @@ def test_a_verdict_counts_what_holds_in_both_sets_as_a_plain_loop_does(seed):
         return Condition("", Difference(sample.mean(), low, high, 0.5, 8))
 
     words = {}
-    for letter, own in samples.items():
-        p_values = oracle.holm([float(stats.ttest_1samp(one, 0.0).pvalue) for one in own])
-        signs = ["holds" if one.mean() < 0 else "refuted" for one in own]
+    for letter, rows in samples.items():
+        p_values = oracle.holm([float(stats.ttest_1samp(one, 0.0).pvalue) for one in rows])
+        signs = ["holds" if one.mean() < 0 else "refuted" for one in rows]
         words[letter] = [s if p < 0.05 else "open" for s, p in zip(signs, p_values, strict=True)]
     each = [sum(word == "holds" for word in words[letter]) for letter in "AB"]
     both = sum(one == other == "holds" for one, other in zip(*words.values(), strict=True))

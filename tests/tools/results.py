@@ -229,11 +229,11 @@ def step_cases() -> Cases:
             updates, state = transform.update(grads, state, params, **extras)
             return updates, state, optax.apply_updates(params, updates)
 
-        params, state, made = shape, transform.init(shape), []
+        params, state, moves = shape, transform.init(shape), []
         for step in range(7):
             updates, state, params = update(np.int32(step), state, params)
-            made.append(updates)
-        yield f"{name}, updates", jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+            moves.append(updates)
+        yield f"{name}, updates", jax.tree.map(lambda *leaves: np.stack(leaves), *moves)
         yield f"{name}, state", state
     rows = jnp.asarray(ROWS[:7])
     extras = SimpleNamespace(worker=jnp.arange(7, dtype=jnp.int32))
@@ -288,8 +288,8 @@ def plan_cases() -> Cases:
         trace = rule.trace(CLOCK, n_updates=40, key=KEY)
         plan = simulation.plan(trace, width=3, record_every=7)
         yield name, replace(plan, trace=None)
-    made = [entry(name).trace(CLOCK, n_updates=30, key=KEY) for name in ("pure", "shuffled")]
-    for place, plan in enumerate(simulation.plan_alike(made, worker_order=True)):
+    runs = [entry(name).trace(CLOCK, n_updates=30, key=KEY) for name in ("pure", "shuffled")]
+    for place, plan in enumerate(simulation.plan_alike(runs, worker_order=True)):
         yield f"alike {place}", replace(plan, trace=None)
 
 
@@ -473,13 +473,13 @@ def straggler_cases() -> Cases:
 
 
 def cluster_cases() -> Cases:
-    made = {
+    workloads = {
         "tiny": (cluster.workloads.tiny(2), 4),
         "balanced": (cluster.workloads.balanced(0, n_jobs=8, n_slots=8, n_machines=4), 8),
         "local": (cluster.workloads.local(1, n_jobs=8, n_slots=8, n_machines=4), 8),
         "ranges": (cluster.workloads.ranges(2, n_jobs=6, n_slots=8, n_machines=3), 8),
     }
-    for name, ((jobs, machines), n_slots) in made.items():
+    for name, ((jobs, machines), n_slots) in workloads.items():
         yield f"{name}, jobs", (jobs, machines)
         yield f"{name}, bounds", cluster.price_bounds(jobs, machines, n_slots=n_slots)
         yield f"{name}, units", cluster.crew(jobs, parts=8)
@@ -487,7 +487,7 @@ def cluster_cases() -> Cases:
             schedule = scheduler(jobs, machines, n_slots=n_slots)
             yield f"{name}, {rule}", schedule
             yield f"{name}, {rule}, outcome", cluster.outcome(schedule, jobs, machines)
-    (jobs, machines), _ = made["tiny"]
+    (jobs, machines), _ = workloads["tiny"]
     drawn = cluster.pd_ors(jobs, machines, n_slots=4, parts=8, draws=2, key=KEY, servers=[1, 2])
     yield "tiny, rounded", drawn
     schedule = cluster.drf(jobs, machines, n_slots=4)
@@ -608,9 +608,9 @@ def problem_cases() -> Cases:
     for name, make in entries(PROBLEMS):
         problem = make()
         state = problem.worker_state()
-        own = () if state is None else (jax.tree.map(lambda leaf: leaf[0], state),)
+        states = () if state is None else (jax.tree.map(lambda leaf: leaf[0], state),)
         for worker, job in ((0, 0), (1, 5)):
-            yield f"{name}, {worker}", problem.gradient(problem.params, worker, job, KEY, *own)
+            yield f"{name}, {worker}", problem.gradient(problem.params, worker, job, KEY, *states)
         if problem.objective is not None:
             yield f"{name}, objective", problem.objective(problem.params)
     yield "smoothness", problems.smoothness(linear())

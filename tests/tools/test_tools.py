@@ -98,32 +98,32 @@ def test_arrays_of_a_tree_are_its_numbers_in_order():
 
 
 def test_hashes_are_written_read_and_compared(tmp_path):
-    made = {"steps/adam/0": "aa", "steps/adam/1": "bb", "plans/pure, waves/0": "cc"}
-    hashes.write(tmp_path / "hashes.json", made)
-    assert hashes.read(tmp_path / "hashes.json") == (made, hashes.machine())
+    digests = {"steps/adam/0": "aa", "steps/adam/1": "bb", "plans/pure, waves/0": "cc"}
+    hashes.write(tmp_path / "hashes.json", digests)
+    assert hashes.read(tmp_path / "hashes.json") == (digests, hashes.machine())
     lines = hashes.differences({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "x", "d": "4"})
     assert [line.split() for line in lines] == [["differs", "b"], ["missing", "c"], ["new", "d"]]
 
 
 def test_a_command_keeps_and_compares_what_can_be_made(tmp_path, capsys):
     """Here a group is JSON and makes what it says."""
-    kept = partial(
+    command = partial(
         frozen.Frozen,
         what="numbers",
         make=json.loads,
         group_of='{{"{}": 1}}'.format,
         read=lambda path: (json.loads(path.read_text()), path.name),
-        write=lambda path, made: path.write_text(json.dumps(made)),
+        write=lambda path, content: path.write_text(json.dumps(content)),
         differences=hashes.differences,
     )
     path, one, other = tmp_path / "kept.json", '{"a": 1}', '{"b": 1}'
-    numbers = kept(groups=[one, other])
+    numbers = command(groups=[one, other])
     path.write_text('{"a": 3, "b": 4, "c": 5}')
     assert frozen.main(numbers, ["--write", str(path), "--only", one]) == 0
     assert json.loads(path.read_text()) == {"a": 1, "b": 4, "c": 5}
     assert frozen.main(numbers, ["--compare", str(path)]) == 1
     assert "differs  b\n1 differ from those made at kept.json" in capsys.readouterr().out
-    assert frozen.main(kept(groups=[one, "broken"]), ["--compare", str(path)]) == 1
+    assert frozen.main(command(groups=[one, "broken"]), ["--compare", str(path)]) == 1
     assert "JSONDecodeError" in (said := capsys.readouterr().out)
     assert "0 differ from those" in said
 

@@ -26,8 +26,8 @@ PLAIN = sorted(name for name, make in REGISTRY.items() if make().is_plain)
     seed=st.integers(0, 5),
 )
 def test_equals_the_plain_loop(clock, collect, b, pure, concurrency, seed):
-    made, key = REGISTRY[clock](), jax.random.key(seed)
-    n = made.n_workers
+    timing, key = REGISTRY[clock](), jax.random.key(seed)
+    n = timing.n_workers
     rng = np.random.default_rng(seed)
     sequence = rng.integers(0, n, 2000).tolist()
     with on_host(key) as host_key:
@@ -36,7 +36,7 @@ def test_equals_the_plain_loop(clock, collect, b, pure, concurrency, seed):
 
     def duration(i, j):
         if (i, j // 64) not in drawn:
-            blocks = DurationBlocks(made, duration_key)
+            blocks = DurationBlocks(timing, duration_key)
             drawn[i, j // 64] = blocks.draw(np.array([i]), np.array([j // 64]))[0]
         return drawn[i, j // 64][j % 64]
 
@@ -52,7 +52,7 @@ def test_equals_the_plain_loop(clock, collect, b, pure, concurrency, seed):
         **extra,
     )
     trace = traces.asynchronous(
-        made,
+        timing,
         n_updates=N_UPDATES,
         dispatch=traces.to_deliverer() if pure else traces.given(sequence),
         collect=rule,

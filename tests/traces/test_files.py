@@ -100,9 +100,9 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_an_archive_that_is_no_trace(name, tmp_path):
     arrays, (change, message) = arrays_of(STOPPED, tmp_path), FILES[name]
-    made = change(arrays)
+    changed = change(arrays)
     path = tmp_path / "other.npz"
-    storage.save_arrays(path, arrays if made is None else made)
+    storage.save_arrays(path, arrays if changed is None else changed)
     with pytest.raises(ValueError, match=rf"path '.*other\.npz' is not a trace: .*({message})"):
         traces.load(path)
 

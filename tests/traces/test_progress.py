@@ -27,9 +27,9 @@ def test_a_trace_up_to_a_time_is_a_prefix(rule):
     long = traces.asynchronous(RANDOM, n_updates=400, key=KEY, **rule)
     for until in (0.9 * long.update_time[-1], float(long.update_time[30]), 7.3):
         trace = traces.asynchronous(RANDOM, until=until, key=KEY, **rule)
-        made = int((long.update_time <= until).sum())
-        assert trace.n_updates == made
-        assert_same(trace, traces.asynchronous(RANDOM, n_updates=made, key=KEY, **rule))
+        count = int((long.update_time <= until).sum())
+        assert trace.n_updates == count
+        assert_same(trace, traces.asynchronous(RANDOM, n_updates=count, key=KEY, **rule))
         traces.validate(trace)
 
 

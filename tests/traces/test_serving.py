@@ -58,7 +58,7 @@ def stated(trace):
 def test_a_run_is_told_what_the_trace_says(name, seed):
     rule, clock = RULES[name], clocks.exponential([1.0, 1.5, 2.0, 4.0])
     trace = traces.asynchronous(clock, n_updates=40, collect=rule, key=jax.random.key(seed))
-    for own in (rule, replace(rule, serves=None)):
-        for entries, wanted in zip(told(own, trace), stated(trace), strict=True):
+    for variant in (rule, replace(rule, serves=None)):
+        for entries, wanted in zip(told(variant, trace), stated(trace), strict=True):
             assert [e for e, _ in entries] == [e for e, _ in wanted]
             np.testing.assert_allclose([w for _, w in entries], [w for _, w in wanted], rtol=1e-6)

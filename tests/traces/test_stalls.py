@@ -171,5 +171,5 @@ def test_stuck_where_nothing_more_can_happen(
         return
     agree(clock, twin, N_UPDATES, **arguments)
     if twin.steps.sum() == N_UPDATES:
-        made = traces.asynchronous(clock, n_updates=N_UPDATES, **arguments).update_time
-        np.testing.assert_array_equal(made, twin.step_time)
+        ends = traces.asynchronous(clock, n_updates=N_UPDATES, **arguments).update_time
+        np.testing.assert_array_equal(ends, twin.step_time)

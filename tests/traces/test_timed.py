@@ -72,8 +72,8 @@ def test_traces_equal_the_plain_loop(
     clock = clocks.recorded(times)
     agree(clock, twin, N_UPDATES, **rules)
     if twin.steps.sum() == N_UPDATES:
-        made = traces.asynchronous(clock, n_updates=N_UPDATES, **rules).update_time
-        np.testing.assert_array_equal(made, twin.step_time)
+        ends = traces.asynchronous(clock, n_updates=N_UPDATES, **rules).update_time
+        np.testing.assert_array_equal(ends, twin.step_time)
 
 
 def made(collect, n_updates=40, seed=0, **rules):
@@ -197,9 +197,9 @@ def test_a_virtual_run_is_the_simulated_one(timeout):
         rule=traces.Rule(timeout=timeout, collect=rule),
         key=key,
     )
-    own = traces.asynchronous(CLOCK, n_updates=25, collect=rule, timeout=timeout, key=key)
-    assert_same(run.trace, own, NAMES)
-    replayed = simulation.replay(problem, own, optax.sgd(0.1), key=key, waves=False)
+    trace = traces.asynchronous(CLOCK, n_updates=25, collect=rule, timeout=timeout, key=key)
+    assert_same(run.trace, trace, NAMES)
+    replayed = simulation.replay(problem, trace, optax.sgd(0.1), key=key, waves=False)
     np.testing.assert_allclose(run.params, replayed.params, rtol=1e-5)
 
 

@@ -201,10 +201,10 @@ def test_a_server_that_takes_no_time_is_the_one_without_service():
     clock, key = clocks.exponential([1.0, 2.0, 3.0]), jax.random.key(0)
     for collect in (traces.immediately(), traces.rennala(2, cancel=True), traces.table()):
         plain = traces.asynchronous(clock, n_updates=40, collect=collect, key=key)
-        own = traces.asynchronous(
+        served = traces.asynchronous(
             clock, n_updates=40, collect=collect, key=key, service=traces.Service()
         )
-        assert_same(plain, own)
+        assert_same(plain, served)
 
 
 def test_a_busy_server_sets_the_pace():

@@ -149,8 +149,8 @@ def test_a_table_goes_on_with_the_last_gradient_of_the_one_that_left():
     trace = traces.asynchronous(
         leaving([np.inf, 5.0, np.inf]), n_updates=60, collect=traces.table()
     )
-    own = trace.reuse.last[trace.worker[trace.reuse.arrival] == 1]
-    assert own.max() == 59
+    last = trace.reuse.last[trace.worker[trace.reuse.arrival] == 1]
+    assert last.max() == 59
 
 
 def test_a_worker_joins_late():

@@ -38,7 +38,7 @@ RULES = {
 
 def both_ways(clock, **arguments):
     """The trace of the event loop and that in whole arrays, or the errors of the two."""
-    made = []
+    outcomes = []
     for module, name, value in (
         (RUN, "stream_of", lambda *limits: None),
         (STREAMS, "GATED_FROM", 1),
@@ -46,10 +46,10 @@ def both_ways(clock, **arguments):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, name, value)
             try:
-                made.append(traces.asynchronous(clock, **arguments))
+                outcomes.append(traces.asynchronous(clock, **arguments))
             except ValueError as error:
-                made.append(str(error))
-    return made
+                outcomes.append(str(error))
+    return outcomes
 
 
 LOSSY = {

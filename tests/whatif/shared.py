@@ -29,7 +29,7 @@ def uneven():
 def sleeping(worker):
     """A problem whose workers sleep, each as long as it does; the server's does not."""
 
-    def gradient(params, own, job, key):
+    def gradient(params, number, job, key):
         answer = params * 0.1
         if worker is not None:
             shape = jax.ShapeDtypeStruct((), np.float32)

@@ -156,12 +156,12 @@ def test_the_line_of_code_makes_the_same_trace(name):
     clock, key = clocks.constant([1.0, 2.0, 2.0, 5.0]), jax.random.key(0)
     names = {"traces": traces, "clock": clock, "T": 12, "key": key}
     written = eval(rule.call, names)
-    made = rule.make(
+    trace = rule.make(
         clock_of([np.full(3, t) for t in (1.0, 2.0, 2.0, 5.0)], rule.local_steps), 12, key
     )
-    np.testing.assert_allclose(written.time, made.time, rtol=1e-6)
-    np.testing.assert_array_equal(written.worker, made.worker)
-    np.testing.assert_array_equal(written.used, made.used)
+    np.testing.assert_allclose(written.time, trace.time, rtol=1e-6)
+    np.testing.assert_array_equal(written.worker, trace.worker)
+    np.testing.assert_array_equal(written.used, trace.used)
 
 
 @pytest.mark.slow

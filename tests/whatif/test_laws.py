@@ -105,8 +105,8 @@ def test_distances_are_those_of_the_definition():
             continue
         family = FAMILIES[fit.name]
         for worker, row in enumerate(rows):
-            own = {name: values[worker] for name, values in fit.parameters.items()}
-            far = oracle.kolmogorov(row.tolist(), partial(family.cdf, parameters=own))
+            parameters = {name: values[worker] for name, values in fit.parameters.items()}
+            far = oracle.kolmogorov(row.tolist(), partial(family.cdf, parameters=parameters))
             np.testing.assert_allclose(fit.distance[worker], far, atol=1e-12)
 
 

@@ -21,8 +21,8 @@ RULES = {
 
 @pytest.fixture
 def workers():
-    with live.processes(4) as own:
-        yield own
+    with live.processes(4) as pool:
+        yield pool
 
 
 def real(workers, n_updates, **rule):

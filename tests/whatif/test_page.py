@@ -140,11 +140,11 @@ def test_what_small_problems_say_is_there_as_text_as_page_and_as_figures(answer)
     said = page.split("What small problems say of such workers")[1].split("</section>")[0]
     read = answer.numbers()["small_problems"]
     assert len(read["hints"]) == said.count("<li>") == len(advice.hints)
-    for hint, kept in zip(advice.hints, read["hints"], strict=True):
-        assert kept["sentence"] == hint.sentence
+    for hint, entry in zip(advice.hints, read["hints"], strict=True):
+        assert entry["sentence"] == hint.sentence
         assert f"- {hint.sentence}" in text
         assert hint.call in html.unescape(said)
-        assert kept["over_synchronous"]["low"] == hint.over_synchronous.low
+        assert entry["over_synchronous"]["low"] == hint.over_synchronous.low
     assert page.index("All rules on these durations") < page.index("What small problems say")
     assert text.index("Ringleader") < text.index(advice.headline)
 

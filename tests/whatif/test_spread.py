@@ -108,8 +108,8 @@ def test_correlations_are_those_of_the_definition():
 
 def test_memory_and_common_moments_are_recovered():
     rng = np.random.default_rng(5)
-    own = remembering(rng, 8, 2000, 0.7)
-    log = traces.read_log(np.exp(own))
+    series = remembering(rng, 8, 2000, 0.7)
+    log = traces.read_log(np.exp(series))
     found = dependence_of(log, aligned(log)[0], rng)
     assert abs(found.mean_lag_one - 0.7) < 0.03
     assert abs(found.memory - 1.7 / 0.3) < 0.8  # (1 + r) / (1 - r)

@@ -65,12 +65,12 @@ def test_the_same_gradients_are_used_as_in_a_replay_of_their_own(one_slow):
     log = traces.read_log(np.random.default_rng(0).gamma(2.0, 1.0, (3, 30)))
     rule = tried(compare(log, draws=2))[0]
     keys = jax.random.split(jax.random.key(0), 2)
-    made = module.lasting(rule, [log.durations] * 2, 40.0, keys)
+    runs = module.lasting(rule, [log.durations] * 2, 40.0, keys)
     problem = TASKS[0].make(3, jax.random.key(2))
     setting = module._Setting(40.0, (0.125, 0.5), keys, 5_000)
-    time, loss = module._run(rule, problem, made, setting)
-    every = made[0].n_updates // module.RECORDS
-    run = simulation.replay(problem, made[1], optax.sgd(0.5), key=keys[1], record_every=every)
+    time, loss = module._run(rule, problem, runs, setting)
+    every = runs[0].n_updates // module.RECORDS
+    run = simulation.replay(problem, runs[1], optax.sgd(0.5), key=keys[1], record_every=every)
     np.testing.assert_allclose(loss[1, 1], run.records.loss, rtol=1e-4)
     np.testing.assert_allclose(time[1, 0], run.records.time)
 

@@ -101,7 +101,7 @@ def test_what_to_log_instead_is_a_line_that_works(behind_a_barrier):
     log.writerow(("rank", "step", "seconds"))
     for step in range(4):
         for rank, seconds in enumerate((0.0, 0.02)):
-            grad = lambda params, batch, own=seconds: time.sleep(own)  # noqa: E731
+            grad = lambda params, batch, pause=seconds: time.sleep(pause)  # noqa: E731
             names = {"time": time, "jax": jax, "grad": grad, "params": 0, "batch": 0, "log": log}
             exec(line, names | {"rank": rank, "step": step})
     head, *rows = file.getvalue().splitlines()
@@ -143,8 +143,8 @@ def test_together_is_within_a_twentieth_of_a_step(share, hides):
 def test_rows_that_are_missing_hide_no_barrier():
     rows = [
         {"rank": rank, "end": end}
-        for rank, own in enumerate(rounds())
-        for step, end in enumerate(own.tolist())
+        for rank, ends in enumerate(rounds())
+        for step, end in enumerate(ends.tolist())
         if (step + 5 * rank) % 17  # not of the same steps
     ]
     said = whatif.describe(traces.read_log(rows)).sentences[0]

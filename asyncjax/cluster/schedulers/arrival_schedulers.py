@@ -336,8 +336,8 @@ def pd_ors_episode(
     """
 
     def rule(prices: Array, room: Array, job: JobRow) -> Allocation:
-        own = None if key is None else jax.random.fold_in(key, job.number)
-        return _decide(prices, room, job, settings, own, scale)
+        job_key = None if key is None else jax.random.fold_in(key, job.number)
+        return _decide(prices, room, job, settings, job_key, scale)
 
     return play_arrivals(rule, episode, settings.n_slots)
 
@@ -368,11 +368,11 @@ def _decide(
 
     def attempt(state: tuple[Array, Allocation]) -> tuple[Array, Allocation]:
         tried, _ = state
-        own = None if key is None else jax.random.fold_in(key, tried)
+        try_key = None if key is None else jax.random.fold_in(key, tried)
         amounts = slot_tables.walk_back(choice, ends[tried])
         part = jnp.maximum(amounts - 1, 0)
         column = cheapest[jnp.arange(settings.n_slots), part] * cheapest.shape[1] + part
-        plan = _whole_units(amounts > 0, column, table, prices, room, job, settings, own, scale)
+        plan = _whole_units(amounts > 0, column, table, prices, room, job, settings, try_key, scale)
         return tried + 1, plan
 
     empty, no = jnp.zeros(room.shape[:2], jnp.int32), jnp.zeros((), bool)
@@ -408,16 +408,16 @@ def _whole_units(
     needed = jnp.where(spread, job.crew.servers_across[column], 0)
     if settings.across:
         units = slot_tables.spread_units(table, prices, job, column)[1:]
-        some, few = (jnp.where(spread[:, None], own, 0) for own in units)
+        some, few = (jnp.where(spread[:, None], share, 0) for share in units)
     else:
         some = few = jnp.zeros(room.shape[:2], room.dtype)
 
     def rounded(slot: Array, shares: slot_tables.Fractions) -> slot_tables.RoundedSlot:
         if not settings.draws or key is None:
             return slot_tables.round_slot(*shares)
-        own = jax.random.fold_in(key, slot)
+        slot_key = jax.random.fold_in(key, slot)
         return slot_tables.round_randomly(
-            own, shares, ratio=job.ratio, batch=job.batch, draws=settings.draws, scale=scale
+            slot_key, shares, ratio=job.ratio, batch=job.batch, draws=settings.draws, scale=scale
         )
 
     shares = slot_tables.Fractions(some, few, prices, room, job.worker, job.server, wanted, needed)
@@ -526,7 +526,9 @@ def _apart(prices: Array, room: Array, job: JobRow, hosts: Array | np.int32 | in
     end = jnp.argmax(gains)
     amounts = jnp.where(gains[end] > 0, slot_tables.walk_back(choice, end), 0)
     used, column = (amounts > 0)[:, None], jnp.maximum(amounts - 1, 0)
-    crew, aides = (jnp.where(used, own[slots, column], 0).astype(jnp.int32) for own in (some, few))
+    crew, aides = (
+        jnp.where(used, units[slots, column], 0).astype(jnp.int32) for units in (some, few)
+    )
     needed, helpers = until_done(crew, aides, job)
     return Allocation(
         workers=needed,

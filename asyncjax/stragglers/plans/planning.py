@@ -283,8 +283,8 @@ def cheapest(menu: Menu, price: np.ndarray, goal: Goal) -> Plan:
     last = goal.target if reachable else float(floor[-1])
     enters = np.minimum(np.append(np.inf, switches), first)
     leaves = np.maximum(np.append(switches, last), last)
-    kept = (enters > leaves) & (enters > floor)
-    return in_stages(used.at(kept), enters[kept], leaves[kept], goal, reachable)
+    stages = (enters > leaves) & (enters > floor)
+    return in_stages(used.at(stages), enters[stages], leaves[stages], goal, reachable)
 
 
 def in_stages(

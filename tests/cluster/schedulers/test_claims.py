@@ -15,12 +15,12 @@ SEEDS = range(6)
 
 
 @functools.cache
-def mean_utility(preset, **own):
+def mean_utility(preset, **options):
     """Mean over the seeds, with 40 jobs, 16 slots and 30 machines."""
     values = []
     for seed in SEEDS:
         jobs, machines = getattr(cluster.workloads, preset)(seed, **SHAPE)
-        schedule = cluster.pd_ors(jobs, machines, n_slots=16, **own)
+        schedule = cluster.pd_ors(jobs, machines, n_slots=16, **options)
         assert cluster.check(schedule, jobs, machines) == []
         values.append(cluster.total_utility(schedule, jobs))
     return np.mean(values)
@@ -34,8 +34,10 @@ def test_utility_beside_the_rivals():
     for seed in SEEDS:
         jobs, machines = cluster.workloads.balanced(seed, **SHAPE)
         for name in rivals:
-            own = {"workers": cluster.workloads.fixed_workers(seed, jobs)} if name == "fifo" else {}
-            schedule = getattr(cluster, name)(jobs, machines, n_slots=16, **own)
+            options = (
+                {"workers": cluster.workloads.fixed_workers(seed, jobs)} if name == "fifo" else {}
+            )
+            schedule = getattr(cluster, name)(jobs, machines, n_slots=16, **options)
             values[name].append(cluster.total_utility(schedule, jobs))
     for name, bar in rivals.items():
         assert ours >= bar * np.mean(values[name]), (name, ours, np.mean(values[name]))
@@ -56,8 +58,8 @@ def test_tiny_cases_come_near_the_optimum(optima):
     for seed, best in enumerate(optima):
         jobs, machines = cluster.workloads.tiny(seed)
         for name in ratios:
-            own = {"parts": 8} if name in ("pd_ors", "oasis") else {}
-            schedule = getattr(cluster, name)(jobs, machines, n_slots=4, **own)
+            options = {"parts": 8} if name in ("pd_ors", "oasis") else {}
+            schedule = getattr(cluster, name)(jobs, machines, n_slots=4, **options)
             ratios[name].append(cluster.total_utility(schedule, jobs) / best)
     for name, values in ratios.items():
         assert max(values) <= 1 + 1e-5, name

@@ -21,10 +21,10 @@ PRESETS = ("ranges", "balanced", "local")
 @pytest.mark.parametrize("preset", [*PRESETS, "tiny"])
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_schedule_is_valid_on_every_preset(name, preset):
-    own = {} if preset == "tiny" else FULL
+    sizes = {} if preset == "tiny" else FULL
     n_slots = 4 if preset == "tiny" else 16
     for seed in range(20 if preset == "tiny" else 1):
-        jobs, machines = getattr(cluster.workloads, preset)(seed, **own)
+        jobs, machines = getattr(cluster.workloads, preset)(seed, **sizes)
         schedule = REGISTRY[name](jobs, machines, n_slots=n_slots)
         assert cluster.check(schedule, jobs, machines) == []
         assert schedule.workers.dtype == schedule.servers.dtype == np.int32
@@ -42,9 +42,9 @@ def test_servers_are_enough_where_one_serves_no_whole_number_of_workers(name):
     jobs, machines = cluster.workloads.tiny(2)
     machines = cluster.Machines(4 * machines.capacity)
     for ratio in (0.4, 0.5, 1.5, 2.5):
-        own = jobs._replace(workers_per_server=np.full(4, ratio))
-        schedule = REGISTRY[name](own, machines, n_slots=4)
-        assert cluster.check(schedule, own, machines) == []
+        changed = jobs._replace(workers_per_server=np.full(4, ratio))
+        schedule = REGISTRY[name](changed, machines, n_slots=4)
+        assert cluster.check(schedule, changed, machines) == []
         assert (schedule.workers > 0).any()
 
 
@@ -56,8 +56,8 @@ def test_earlier_slots_do_not_depend_on_later_jobs(name):
     scheduler = REGISTRY[name]
     # Bounds of prices come from all jobs, unless they are given.
     priced = "low" in inspect.signature(scheduler).parameters
-    own = {"low": 1e-3, "high": 60.0} if priced else {}
-    one, two = (scheduler(x, machines, n_slots=4, **own) for x in (late, other))
+    bounds = {"low": 1e-3, "high": 60.0} if priced else {}
+    one, two = (scheduler(x, machines, n_slots=4, **bounds) for x in (late, other))
     np.testing.assert_array_equal(one.workers[:, :3], two.workers[:, :3])
     np.testing.assert_array_equal(one.servers[:, :3], two.servers[:, :3])
 

@@ -69,25 +69,25 @@ def test_units_are_taken_away_as_soon_as_all_is_trained_and_never_before(double)
         shorter = 0
         for turn in range(200):
             job = turn % 4
-            own = jax.tree.map(lambda leaf, job=job: jnp.asarray(leaf[job]), rows)
+            row = jax.tree.map(lambda leaf, job=job: jnp.asarray(leaf[job]), rows)
             units = generator.integers(0, 4, (2, 6, 2)) * generator.integers(0, 2, (2, 6, 1))
-            kept = [np.asarray(one) for one in cut(*units.astype(np.int32), own)]
+            left = [np.asarray(one) for one in cut(*units.astype(np.int32), row)]
             end = oracle.real_end(jobs, job, *units)
             last = 5 if end < 0 else end
-            np.testing.assert_array_equal(kept[0], units[0] * (np.arange(6) <= last)[:, None])
-            np.testing.assert_array_equal(kept[1], units[1] * (np.arange(6) <= last)[:, None])
+            np.testing.assert_array_equal(left[0], units[0] * (np.arange(6) <= last)[:, None])
+            np.testing.assert_array_equal(left[1], units[1] * (np.arange(6) <= last)[:, None])
             shorter += units[:, last + 1 :].any()
     assert shorter > 20
 
 
 def test_a_sum_that_rounding_leaves_open_is_not_cut():
     jobs, machines = cluster.workloads.tiny(3)
-    own = jax.tree.map(
+    row = jax.tree.map(
         lambda leaf: jnp.asarray(leaf[0]), prepare(jobs, machines, n_slots=4).jobs
     )._replace(pace=jnp.array([3.0, 0.0, 0.0]))  # three thirds are one, but for a rounding error
     one = jnp.array([[1, 0]] * 4, jnp.int32)
-    assert by_arrival.until_done(one, one, own)[0].sum() >= 3
-    much = own._replace(pace=jnp.array([3.0 - 1e-4, 0.0, 0.0]))
+    assert by_arrival.until_done(one, one, row)[0].sum() >= 3
+    much = row._replace(pace=jnp.array([3.0 - 1e-4, 0.0, 0.0]))
     assert by_arrival.until_done(one, one, much)[0].sum() == 3
 
 

@@ -55,9 +55,9 @@ def test_a_verdict_flips_with_the_norms(shuffled, pure, said):
     """At equal updates, at the short and at the long time, each by itself."""
     task = {"scene": "a task", "data": "digits", "split": "sorted", "law": "fixed"}
     cells = [
-        (task | {"method": method, "tuned_for": axis}, own)
+        (task | {"method": method, "tuned_for": axis}, values)
         for method, norms in (("shuffled", shuffled), ("pure", pure))
-        for axis, own in zip(asgrad.AXES, norms, strict=True)
+        for axis, values in zip(asgrad.AXES, norms, strict=True)
     ]
     found = made_up.result(cells, "norm").verdicts(asgrad.CLAIMS)
     claims = [f"shuffled below pure {where}" for where in asgrad.AXES.values()]

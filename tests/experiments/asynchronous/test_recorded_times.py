@@ -89,8 +89,8 @@ FAST, SLOW, NEVER = [20.0, 22.0, 19.0, 21.0], [60.0, 61.0, 66.0, 58.0], [np.inf]
 def test_a_verdict_flips_with_the_times(pure, synchronous, said):
     times = {"pure": pure, "synchronous": synchronous}
     cells = [
-        ({"scene": scene, "method": method, "horizon": 100.0}, own)
-        for scene, (method, own) in product(("even jobs", "job 4"), times.items())
+        ({"scene": scene, "method": method, "horizon": 100.0}, values)
+        for scene, (method, values) in product(("even jobs", "job 4"), times.items())
     ]
     found = made_up.result(cells, "time_0.9").verdicts(recorded_times.CLAIMS)
     assert found["on an uneven job pure is faster than synchronous rounds"]["A"] == said[0]
@@ -100,7 +100,7 @@ def test_a_verdict_flips_with_the_times(pure, synchronous, said):
 
 def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_path):
     means = {"one.csv": [400, 420, 440, 450], "two.csv": [800, 700, 750, 720]}
-    files = [write_recording(tmp_path / name, own) for name, own in means.items()]
+    files = [write_recording(tmp_path / name, row) for name, row in means.items()]
     recordings = read_recordings(files)
     [column] = recorded_times.columns(Settings(even=tuple(files), uneven=()))
     drawn = [
@@ -108,9 +108,9 @@ def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_p
         for role in (TUNING, SET_A)
         for one in seeds_of(0, role, 4)
     ]
-    kept = [np.sort(times.ravel()) for times in recordings]
+    known = [np.sort(times.ravel()) for times in recordings]
     for times in drawn:
-        assert any(np.allclose(np.sort(times.ravel()), own, rtol=1e-6) for own in kept)
+        assert any(np.allclose(np.sort(times.ravel()), row, rtol=1e-6) for row in known)
     assert len({times.tobytes() for times in drawn}) > 5
 
 

@@ -32,16 +32,16 @@ def ran(tmp_path_factory):
 def test_every_method_has_rows_and_only_waiting_for_the_straggler_fails(ran):
     settings, _ = ran
     result = Result.load(settings.output / "time_complexity.csv.gz")
-    own = result.rows.set_index("method")
-    assert np.isinf(own.loc["synchronous", "time"]).all()  # three rounds in 300 are too few
-    others = own.drop("synchronous")
+    rows = result.rows.set_index("method")
+    assert np.isinf(rows.loc["synchronous", "time"]).all()  # three rounds in 300 are too few
+    others = rows.drop("synchronous")
     assert {*others.index} == {*CANDIDATES} - {"synchronous"}
     assert others.drop("pure")["time"].between(3.0, 100.0).all()
     assert others.loc["pure", "time"].between(100.0, 150.0).all()  # its gradient comes at 100
     assert others["step"].between(0.125, 2.0).all()
-    assert (own["trials"] == 2 * len(settings.step_sizes)).all()
-    assert {*own.loc["fastest m", "parameter"]} == {1}
-    assert {*own.loc["Ringmaster", "parameter"]} <= {1, np.inf}
+    assert (rows["trials"] == 2 * len(settings.step_sizes)).all()
+    assert {*rows.loc["fastest m", "parameter"]} == {1}
+    assert {*rows.loc["Ringmaster", "parameter"]} <= {1, np.inf}
     ((equal, any_data),) = time_complexity.optima(result).values()
     assert any_data > 50 * equal
 

@@ -35,8 +35,8 @@ def test_rows_are_what_schedulers_earn(result, letter):
     for index, seeds in enumerate(protocol.seeds_of(0, role, 2)):
         jobs, machines = cluster.workloads.balanced(seeds.data, **SMALL)
         asked = cluster.workloads.fixed_workers(seeds.data, jobs)  # drawn for every instance
-        for name, own in (("pd_ors", {}), ("drf", {}), ("fifo", {"workers": asked})):
-            schedule = getattr(cluster, name)(jobs, machines, n_slots=6, **own)
+        for name, options in (("pd_ors", {}), ("drf", {}), ("fifo", {"workers": asked})):
+            schedule = getattr(cluster, name)(jobs, machines, n_slots=6, **options)
             [row] = result.select(scene="scarce", set=letter, instance=index, method=name)[
                 "utility"
             ]

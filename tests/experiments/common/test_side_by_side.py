@@ -35,16 +35,16 @@ def trace_of(seed, dispatch):
 def test_each_instance_ends_where_it_ends_alone(batch, float64):
     parts = [instance(seed, batch=batch) for seed in range(3)]
     assert len({part.data.rows.shape for part in parts}) > 1  # so some are padded
-    made = [trace_of(seed, traces.shuffled()) for seed in range(3)]
+    runs = [trace_of(seed, traces.shuffled()) for seed in range(3)]
     steps, keys = [0.1, 0.3], jax.random.split(jax.random.key(0), 3)
     both = simulation.sweep(
         side_by_side(parts),
-        [moved(trace, number, N) for number, trace in enumerate(made)],
+        [moved(trace, number, N) for number, trace in enumerate(runs)],
         optax.sgd,
         steps,
         keys=keys,
     )
-    for number, (part, trace) in enumerate(zip(parts, made, strict=True)):
+    for number, (part, trace) in enumerate(zip(parts, runs, strict=True)):
         for at, step in enumerate(steps):
             alone = simulation.replay(part, trace, optax.sgd(step)).params
             ends = part.params + both.params[number, at]
@@ -61,12 +61,12 @@ def test_rows_that_are_shared_are_held_once():
 
 def test_rounds_that_stop_jobs_are_moved_too():
     clock = clocks.exponential([1.0, 2.0, 4.0])
-    own = traces.synchronous(clock, k=2, n_updates=5, key=jax.random.key(0))
-    there = moved(own, 4, N)
+    trace = traces.synchronous(clock, k=2, n_updates=5, key=jax.random.key(0))
+    there = moved(trace, 4, N)
     traces.validate(there)
     assert set(there.worker.tolist()) <= {12, 13, 14}
-    assert traces.summarize(there).cancelled == traces.summarize(own).cancelled > 0
-    np.testing.assert_array_equal(there.delay, own.delay)
+    assert traces.summarize(there).cancelled == traces.summarize(trace).cancelled > 0
+    np.testing.assert_array_equal(there.delay, trace.delay)
 
 
 def test_what_differs_in_more_is_refused():

@@ -73,8 +73,8 @@ def test_every_rule_is_its_chain_of_public_transformations(base):
     numbered, ends = network_steps.Numbered(base, N_WORKERS), []
     chosen = jax.jit(lambda number: path_of(numbered(number), delays, gradients))
     for rule in RULES[:-1]:
-        own = network_steps.with_step(rule, STEP)
-        number = numbered.number(rule, own | ({"share": SHARE} if "share" in own else {}))
+        knobs = network_steps.with_step(rule, STEP)
+        number = numbered.number(rule, knobs | ({"share": SHARE} if "share" in knobs else {}))
         path, expected = chosen(number), path_of(written_out(base, rule), delays, gradients)
         np.testing.assert_allclose(path, expected, rtol=1e-4, atol=1e-5, err_msg=rule)
         ends.append(np.asarray(path[-1]))

@@ -118,7 +118,7 @@ def test_stamps_in_order_never_jump_up():
 
 @pytest.mark.slow
 def test_the_optimum_is_a_minimum():
-    features, labels = (own[:100] for own in step_rules.rows_of("breast cancer"))
+    features, labels = (array[:100] for array in step_rules.rows_of("breast cancer"))
     signs, loss = np.where(labels == 1, 1.0, -1.0), step_rules.logistic_loss(labels)
     best, value = step_rules.minimum(features, loss, 1e-2, 1e-2)
 

@@ -92,19 +92,21 @@ def test_the_verdict_at_the_theory_step_flips_with_who_diverges():
 
 def test_shares_and_ratios_are_what_they_say():
     runs = made(fragile=CONSTANT, slow="hinge")
-    own = carried(runs, CONSTANT)
-    assert (own["diverged"], own["failed"]) == (0.5, 1.0)
+    row = carried(runs, CONSTANT)
+    assert (row["diverged"], row["failed"]) == (0.5, 1.0)
     # 200 updates, the horizon, over 40, and 2.1, on the three instances of 40, 41 and 42 updates
-    assert own["worst"] == pytest.approx(5.0)
-    assert own["median"] == pytest.approx((2.1 + 200 / 42) / 2, rel=1e-3)
+    assert row["worst"] == pytest.approx(5.0)
+    assert row["median"] == pytest.approx((2.1 + 200 / 42) / 2, rel=1e-3)
     assert carried(runs, "hinge")["to_tuned_constant"] == pytest.approx(1.9)
     assert carried(runs, "Adaptive 1")["failed"] == 0.0
 
 
 def test_pairs_whose_own_step_never_arrives_say_nothing():
     runs = made(fragile="hinge", slow="hinge")
-    own = (runs["chosen"] == transfer.OWN) & (runs["law"] == "even") & (runs["method"] == "hinge")
-    row = carried(runs.assign(updates=runs["updates"].mask(own, np.inf)), "hinge")
+    missed = (
+        (runs["chosen"] == transfer.OWN) & (runs["law"] == "even") & (runs["method"] == "hinge")
+    )
+    row = carried(runs.assign(updates=runs["updates"].mask(missed, np.inf)), "hinge")
     # left is the pair of the straggler, with 2.1 times the updates
     assert (row["own_missed"], row["failed"], row["worst"]) == (0.5, 1.0, pytest.approx(2.1))
 
@@ -152,7 +154,7 @@ def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
     left = (float(alone.records.loss[-1]) - task.optimum) / (task.start - task.optimum)
     assert runs["left"][list(RULES).index("Adaptive 1")] == pytest.approx(left, rel=5e-3)
     found = transfer.tuned_on(SMALL, SET_A, arms["even"])
-    assert len({len(own.trials) for own in found.values()}) == 1
+    assert len({len(tuned.trials) for tuned in found.values()}) == 1
     roles = [one.instance.role for one in arm.tasks]
     expected = [SET_A] * SMALL.instances + [SET_B] * SMALL.instances
     assert roles == [*expected, TUNING_OF[SET_A], TUNING_OF[SET_B]]

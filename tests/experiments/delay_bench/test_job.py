@@ -28,7 +28,7 @@ def rows_of(**methods):
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "word"),
+    ("muon", "other", "word"),
     [
         ([1.0, 2.0, 3.0], [1.1, 2.1, 3.1], "yes"),
         ([1.1, 2.1, 3.1], [1.0, 2.0, 3.0], "no"),
@@ -38,9 +38,9 @@ def rows_of(**methods):
         ([np.inf, np.inf], [np.inf, np.inf], "no significant difference"),
     ],
 )
-def test_a_claim_needs_every_seed(own, other, word):
-    plain = [1.0] * len(own)
-    result = rows_of(Muon=(plain, own), Adam=(plain, other))
+def test_a_claim_needs_every_seed(muon, other, word):
+    plain = [1.0] * len(muon)
+    result = rows_of(Muon=(plain, muon), Adam=(plain, other))
     said = job.answers(result)
     assert said["Muon ends below Adam"]["digits, delay 8"] == word
     assert said["Muon loses a smaller factor than Adam"] == {"digits, delay 8": word}
@@ -66,7 +66,7 @@ def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
     digits = {"tasks": ("digits",), "digits_laws": ("0", "by stage 8..0")}
     sizes = {"digits_updates": 60, "digits_steps": 2, "seeds": 2, "tuning_seeds": 1, "hidden": 8}
     settings = Settings(tmp_path, methods=("Muon", "Adam"), **digits, **sizes)
-    made = run(job, settings)
+    report = run(job, settings)
     result = part.Result.load(tmp_path / "delay_bench.csv.gz")
     assert len(result.rows) == 2 * 2 * 2
     assert result.select(law="0")["loss"].max() < np.log(10) / 2  # it learns
@@ -75,7 +75,7 @@ def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
     assert result.rows["trials"].min() >= 5  # of which the best has two on either side
 
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
-    assert run(job, settings).numbers == made.numbers
+    assert run(job, settings).numbers == report.numbers
     with pytest.raises(TypeError):
         run(job, replace(settings, seed=1))  # other settings never use what is there
 
@@ -89,7 +89,9 @@ def test_what_the_page_says_of_every_seed_holds_in_the_committed_rows():
     }
 
     def not_yes(text, word="no significant difference"):
-        found = {key[1:]: own for key, own in said.items() if key[0] == text and own != "yes"}
+        found = {
+            key[1:]: verdict for key, verdict in said.items() if key[0] == text and verdict != "yes"
+        }
         assert set(found.values()) == {word}
         return set(found)
 
@@ -100,18 +102,24 @@ def test_what_the_page_says_of_every_seed_holds_in_the_committed_rows():
     assert not_yes("Muon loses a smaller factor than Adam") == staged | one
     assert not_yes("Muon loses a smaller factor than SGD momentum") == staged
     assert all(job.order(result, scene).startswith("Muon") for scene in result.rows["scene"])
-    lion = [key[1:] for key, own in said.items() if "Lion" in key[0] and own == "yes"]
+    lion = [key[1:] for key, verdict in said.items() if "Lion" in key[0] and verdict == "yes"]
     assert set(lion) == staged
-    longer = {key[1:]: own for key, own in said.items() if "b1" in key[0]}
+    longer = {key[1:]: verdict for key, verdict in said.items() if "b1" in key[0]}
     assert longer["digits", "8"] == longer["language", "8"] == "yes"
-    for (task, law), own in longer.items():
-        assert law == "8" or own == {"digits": "no significant difference", "language": "no"}[task]
+    for (task, law), verdict in longer.items():
+        assert (
+            law == "8" or verdict == {"digits": "no significant difference", "language": "no"}[task]
+        )
     varied = {
         name: [job.losses(result, name, task="digits", law=law) for law in ("uniform 0..8", "4")]
         for name in result.methods
     }
-    assert {name for name, own in varied.items() if np.diff(np.median(own, axis=1)) < 0} == {"Lion"}
-    assert not any(np.all(own[0] < own[1]) or np.all(own[0] > own[1]) for own in varied.values())
+    assert {name for name, losses in varied.items() if np.diff(np.median(losses, axis=1)) < 0} == {
+        "Lion"
+    }
+    assert not any(
+        np.all(losses[0] < losses[1]) or np.all(losses[0] > losses[1]) for losses in varied.values()
+    )
 
 
 def test_what_the_frequencies_of_characters_give_is_as_the_page_says():

@@ -54,25 +54,25 @@ def test_with_dylu_all_finish_with_the_fastest():
 @pytest.mark.parametrize("name", ["pure, SGD", "pure, Nesterov"])
 def test_the_shared_outer_optimizer_is_optax(name):
     trial = Trial(0.001, 0.25, 0.9 if ARMS[name].momentum else 0.0)
-    made = Outer(4)
-    own = made(jnp.float32(made.number(ARMS[name], trial)))
+    outer = Outer(4)
+    rule = outer(jnp.float32(outer.number(ARMS[name], trial)))
     momentum = trial.momentum or None
     known = optax.sgd(0.25, momentum, nesterov=True)
     params = jnp.array([1.0, -2.0])
-    states = own.init(params), known.init(params)
+    states = rule.init(params), known.init(params)
     for grads in (jnp.array([1.0, 0.5]), jnp.array([-0.25, 2.0]), jnp.array([0.125, 0.0])):
-        update, first = own.update(grads, states[0], params)
+        update, first = rule.update(grads, states[0], params)
         other, second = known.update(grads, states[1], params)
         np.testing.assert_allclose(update, other, rtol=1e-6)
         states = first, second
 
 
 def test_delayed_momentum_comes_with_every_nth_arrival():
-    made = Outer(2)
-    own = made(jnp.float32(made.number(ARMS["pure, delayed Nesterov"], Trial(0.001, 0.5, 0.5))))
-    state, moves = own.init(jnp.zeros(())), []
+    outer = Outer(2)
+    rule = outer(jnp.float32(outer.number(ARMS["pure, delayed Nesterov"], Trial(0.001, 0.5, 0.5))))
+    state, moves = rule.init(jnp.zeros(())), []
     for _ in range(2):
-        move, state = own.update(jnp.float32(1.0), state, jnp.zeros(()))
+        move, state = rule.update(jnp.float32(1.0), state, jnp.zeros(()))
         moves.append(float(move))
     # 0.5 x 1 / 2, then 0.5 x (1 / 2 + 0.5 x momentum), the momentum being the mean of the two
     assert moves == [-0.25, -0.5]

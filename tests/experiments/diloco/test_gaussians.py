@@ -13,11 +13,11 @@ from experiments.diloco.gaussians import LAST, PEAK, WAYS, H, Settings
 
 def test_the_mixture_has_centres_of_length_one_and_deviation_a_half():
     features, labels = gaussians.mixture(0, 4096, 1)
-    means = np.stack([features[labels == own].mean(0) for own in range(4)])
+    means = np.stack([features[labels == label].mean(0) for label in range(4)])
     # The mean of 1024 rows has an error of 1/64 a coordinate: 0.125 of all 512 squared, and 1/32
     # is the deviation of twice its product with the centre.
     assert np.linalg.norm(means, axis=1) ** 2 == pytest.approx(np.full(4, 1.125), abs=4 / 32)
-    spread = np.concatenate([features[labels == own] - means[own] for own in range(4)])
+    spread = np.concatenate([features[labels == label] - means[label] for label in range(4)])
     assert spread.std() == pytest.approx(0.5, rel=0.01)
 
 

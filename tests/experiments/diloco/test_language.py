@@ -38,8 +38,8 @@ def test_skewed_shards_are_of_one_kind_each_and_dealt_by_the_seed(tmp_path):
     firsts = []
     for data in found:
         rows, size = np.asarray(data.rows), np.asarray(data.size)
-        for own, count in zip(rows, size, strict=True):
-            assert np.array_equal(np.sort(own[:count]), own[0] + np.arange(count))
+        for row, count in zip(rows, size, strict=True):
+            assert np.array_equal(np.sort(row[:count]), row[0] + np.arange(count))
         assert sorted(np.concatenate([r[:c] for r, c in zip(rows, size, strict=True)])) == list(
             range(n_rows)
         )
@@ -71,11 +71,11 @@ def rows(sgd):
 
 def test_figures_of_a_scene_are_those_of_its_runs():
     result, scene = rows((2.0, 2.0, 1.0)), Scene(2).name
-    own = result.select(scene=scene, method=SGD)
-    assert own["less"].tolist() == [-1.0, -1.0, -2.0]
-    assert own["sooner"].tolist() == pytest.approx([2.0, 2.0, 3.0])  # 3 is 1 below 4, of 2 and of 3
-    assert own["at_equal_tokens"].tolist() == [3.0, 3.0, 2.5]  # half of its tokens, of its way
-    assert (own["trials"] == 2).all()
+    sgd = result.select(scene=scene, method=SGD)
+    assert sgd["less"].tolist() == [-1.0, -1.0, -2.0]
+    assert sgd["sooner"].tolist() == pytest.approx([2.0, 2.0, 3.0])  # 3 is 1 below 4, of 2 and of 3
+    assert sgd["at_equal_tokens"].tolist() == [3.0, 3.0, 2.5]  # half of its tokens, of its way
+    assert (sgd["trials"] == 2).all()
     assert result.facts["costs"][scene][SGD]["times_thousand_tokens"] == 2.0
     assert result.facts["least_loss_by_momentum"]["2"][SGD] == {"0.5": 2.5, "0.9": 3.0}
     never = rows((3.5, 3.5, 3.5)).select(scene=scene, method=SGD)

@@ -41,7 +41,7 @@ def test_a_gain_is_beside_the_best_of_the_others(joint, word):
     times[UNBIASED[1].name] = [80.0, 88.0, 72.0]
     times[JOINT.name] = [joint, 1.1 * joint, 0.89 * joint]
     cell = {"scene": "s", "unevenness": 1.0, "skew": 0.0, "rows": 1, "horizon": 95.0}
-    cells = [(cell | {"method": name}, own) for name, own in times.items()]
+    cells = [(cell | {"method": name}, values) for name, values in times.items()]
     (found,) = gains_of(made_up.result(cells, "value", cut=("value",)), "A").values()
     assert (found.best, found.word) == (UNBIASED[1].name, word)
     if word == "gain":

@@ -59,11 +59,11 @@ def test_rounds_wait_for_k_or_for_all_that_are_served(site):
     assert begins[-2] < site.budget <= begins[-1]
     heavy = placed.rounds_of(site, 4, 8, 3)
     assert len(heavy.k) < 0.4 * len(found.k)
-    made = placed.alike([found, heavy])
-    assert {(own.n_updates, len(own.time)) for own in made} == {
-        (made[0].n_updates, len(made[0].time))
+    runs = placed.alike([found, heavy])
+    assert {(run.n_updates, len(run.time)) for run in runs} == {
+        (runs[0].n_updates, len(runs[0].time))
     }
-    np.testing.assert_allclose(made[0].time[: found.k[0]], found.response[0, : found.k[0]])
+    np.testing.assert_allclose(runs[0].time[: found.k[0]], found.response[0, : found.k[0]])
 
 
 @pytest.mark.slow
@@ -90,7 +90,9 @@ def verdicts(shift, goal="0.9"):
     ]
     result = made_up.result(cells, "value", cut=("value",))
     found, begin = result.verdicts(placed.claims(result)), f"made up, {goal}: "
-    return {text[len(begin) :]: own["A"] for text, own in found.items() if text.startswith(begin)}
+    return {
+        text[len(begin) :]: words["A"] for text, words in found.items() if text.startswith(begin)
+    }
 
 
 @pytest.mark.slow

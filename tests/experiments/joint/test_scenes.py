@@ -52,8 +52,8 @@ def test_the_ends_of_the_way_are_the_minimum_and_what_arrivals_lead_to(float64):
         start = jnp.asarray(problem.params, float)
 
         def slope(x):
-            own = jax.vmap(lambda w: problem.gradient(x, w, 0, jax.random.key(0))[1])
-            return weights @ own(np.arange(8))
+            gradients = jax.vmap(lambda w: problem.gradient(x, w, 0, jax.random.key(0))[1])
+            return weights @ gradients(np.arange(8))
 
         return jax.lax.fori_loop(0, 4000, lambda _, x: x - 0.5 * slope(x), start)
 
@@ -66,17 +66,17 @@ def test_the_ends_of_the_way_are_the_minimum_and_what_arrivals_lead_to(float64):
 
 def test_instances_differ_and_come_again():
     first, *others, again = (Seeds(0, role, 0) for role in (TUNING, SET_A, SET_B, TUNING))
-    least = [world_of(SMALL, own).least for own in (first, *others, again)]
+    least = [world_of(SMALL, seeds).least for seeds in (first, *others, again)]
     assert least[0] == least[3]
-    assert len({*least}) == len({clock_of(SMALL, own).mean[0] for own in (first, *others)}) == 3
+    assert len({*least}) == len({clock_of(SMALL, seeds).mean[0] for seeds in (first, *others)}) == 3
 
 
 def test_curves_reach_from_when_they_stay_and_score_what_they_miss():
     gap = np.ones(20)
     gap[8], gap[12:] = 0.0, 0.02  # the first is left again
-    came, never = (Curve(np.arange(1.0, 21.0), own) for own in (gap, np.ones(20)))
+    came, never = (Curve(np.arange(1.0, 21.0), row) for row in (gap, np.ones(20)))
     assert (came.reached("0.95"), never.reached("0.95")) == (13.0, np.inf)
-    scores = [(own.score("0.95", 40.0), own.score(END, 40.0)) for own in (came, never)]
+    scores = [(curve.score("0.95", 40.0), curve.score(END, 40.0)) for curve in (came, never)]
     np.testing.assert_allclose(scores[0], np.log([13 / 40, 0.02]))
     np.testing.assert_allclose(scores[1], np.log([1.0 / 0.05, 1.0]))
 
@@ -90,8 +90,8 @@ def test_each_set_is_tuned_on_instances_of_its_own():
 
         def curves(self, arm, number, tried):
             aim = best.get(settings.drawn[number].role, 1.0)
-            far = [np.exp(abs(np.log(own["step"] / aim))) for own in tried]
-            return [Curve(np.arange(1.0, 11.0), np.full(10, 0.01 * own)) for own in far]
+            far = [np.exp(abs(np.log(trial["step"] / aim))) for trial in tried]
+            return [Curve(np.arange(1.0, 11.0), np.full(10, 0.01 * distance)) for distance in far]
 
     rows = training.measured(settings, "made up", Runs(), [END], {BIASED[0]: 7}, lambda *_: {})
     steps = rows.drop_duplicates(["set", "step"]).set_index("set")["step"]

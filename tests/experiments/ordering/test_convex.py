@@ -18,13 +18,15 @@ M, N, DIM = 8, 32, 8
 STEPS = (0.003, 0.3, 1.0)  # too small to be limited by noise, and two that are
 
 
-def gaps(own, alone):
+def gaps(together, alone):
     """Rows of mortgages: gaps of CD-GraB and of workers alone where D-RR has 1.
 
     They fall from ten times as much by the epoch; an epoch of CD-GraB takes the time of 1.5.
     """
     slope, rows = np.linspace(10.0, 1.0, 50), []
-    for seed, (name, level) in enumerate({"D-RR": 1, "CD-GraB": own, "independent": alone}.items()):
+    for seed, (name, level) in enumerate(
+        {"D-RR": 1, "CD-GraB": together, "independent": alone}.items()
+    ):
         noise = np.random.default_rng(seed).uniform(0.97, 1.03, (12, 1))
         curves = pd.DataFrame(level * noise * slope, columns=[after(e) for e in range(1, 51)])
         facts = {"set": ["A"] * 6 + ["B"] * 6, "instance": [*range(6)] * 2}
@@ -34,7 +36,7 @@ def gaps(own, alone):
 
 
 @pytest.mark.parametrize(
-    ("own", "alone", "claim", "word"),
+    ("together", "alone", "claim", "word"),
     [
         (0.2, 0.9, LOWER, HOLDS),
         (0.2, 0.9, THAN_ALONE, HOLDS),
@@ -47,10 +49,10 @@ def gaps(own, alone):
         (0.5, 0.9, equal(FLOPS), HOLDS),
     ],
 )
-def test_the_verdicts_on_convex_problems_flip(monkeypatch, own, alone, claim, word):
+def test_the_verdicts_on_convex_problems_flip(monkeypatch, together, alone, claim, word):
     costs = {"ratio": {MACHINE: [1.0, 1.2]}, "sent ratio": 1.25}
     monkeypatch.setattr(epoch_costs, "of_logistic", lambda *_: costs)
-    result = ordered_instances.as_result(ordered_instances.Settings(), gaps(own, alone))
+    result = ordered_instances.as_result(ordered_instances.Settings(), gaps(together, alone))
     found = result.verdicts(ordered_instances.claims(result))
     assert found[claim] == {"A": word, "B": word}
     assert "after 1" not in result.rows

@@ -73,9 +73,9 @@ def test_workers_must_balance_together(result):
         assert together < 0.6 * random
         assert stale < alone
     assert result.verdicts(herding.CLAIMS) == {herding.SHORT: {"A": HOLDS, "B": HOLDS}}
-    own = result.select(study=herding.INSTANCES, method="CD-GraB")
-    assert own.groupby(["set", "vectors"]).size().unique().tolist() == [4]
-    assert own["norm"].is_unique
+    rows = result.select(study=herding.INSTANCES, method="CD-GraB")
+    assert rows.groupby(["set", "vectors"]).size().unique().tolist() == [4]
+    assert rows["norm"].is_unique
 
 
 @pytest.mark.slow

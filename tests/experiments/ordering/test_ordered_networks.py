@@ -48,11 +48,11 @@ def network(task: str, ratio: float, epochs: float, price: float = 2.0) -> pd.Da
     levels = {"D-RR": (1.0, 18.0), "independent": (1.0, 18.0), "CD-GraB": (ratio, epochs)}
     for seed, ((name, (loss, when)), letter) in enumerate(product(levels.items(), "AB")):
         losses, times = np.random.default_rng(seed).uniform(0.97, 1.03, (2, 6))
-        own = {"loss": loss * losses, "metric": loss * losses, "tuned_for": FINAL}
+        final = {"loss": loss * losses, "metric": loss * losses, "tuned_for": FINAL}
         reached = {networks.arrival_column(level): when * times for level in networks.LEVELS}
         reached |= {"tuned_for": ARRIVAL, "horizon": 40.0}
         head = {"scene": task, "set": letter, "instance": range(6), "method": name}
-        rows += [pd.DataFrame(own | head), pd.DataFrame(reached | head)]
+        rows += [pd.DataFrame(final | head), pd.DataFrame(reached | head)]
     prices = {"D-RR": [1.0] * 3, "independent": [price] * 3, "CD-GraB": [price] * 3}
     facts = {"sizes": {"metric": "test_loss"}, "prices": prices, "costs": COSTS}
     return pd.concat(rows).assign(facts=json.dumps(facts))
@@ -63,7 +63,7 @@ def made(*frames: pd.DataFrame) -> Any:
 
 
 def said(result: Any, claim: str) -> set[str]:
-    [asked] = [own for own in networks.claims(result) if own.text == claim]
+    [asked] = [one for one in networks.claims(result) if one.text == claim]
     return set(result.verdict(asked).values())
 
 

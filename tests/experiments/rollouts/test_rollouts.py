@@ -30,24 +30,24 @@ def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatc
     sizes = {"slots": 16, "batch": 4, "steps": 40, "trial_steps": 20, "seeds": 2}
     sizes |= {"etas": (0.0, 0.5, 2.0), "shown": 2.0, "widths": (8, 16, 32), "width_steps": 20}
     settings = admission.Settings(tmp_path, laws=("recorded", "one tenth"), rules=rules, **sizes)
-    made = run(admission, settings)
+    report = run(admission, settings)
     result = part.Result.load(tmp_path / "rollouts_admission.csv.gz")
     rules = result.select(asked="rules")
     assert set(rules["scene"]) == {"recorded", "one tenth"}
     assert np.isfinite(rules[["speed", "age"]]).all(axis=None)
     # whatever is selected, the mean age is at most eta; at eta 0 every age is
-    ahead, strict = (result.select(asked="rules", method=own) for own in ("budget", "in order"))
+    ahead, strict = (result.select(asked="rules", method=rule) for rule in ("budget", "in order"))
     assert (ahead["age"] <= ahead["eta"]).all()
     assert (ahead[ahead["eta"] == 0.0]["age_longest"] == 0).all()
     columns = ["speed", "age", "wasted", "long_share"]
-    same = [own[own["eta"] == 0.0][columns].to_numpy() for own in (ahead, strict)]
+    same = [rows[rows["eta"] == 0.0][columns].to_numpy() for rows in (ahead, strict)]
     assert np.array_equal(*same)
     bounded = result.select(asked="rules", method=["in order", "discard"], eta=2.0)
     assert (bounded["above"] == 0.0).all()
     assert (ahead[ahead["eta"] == 2.0]["above"] > 0.0).any()
-    assert [len(table.rows) for table in made.tables] == [7]
+    assert [len(table.rows) for table in report.tables] == [7]
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
-    assert run(admission, settings).numbers == made.numbers
+    assert run(admission, settings).numbers == report.numbers
     with pytest.raises(TypeError):
         run(admission, replace(settings, seeds=1))
 
@@ -58,7 +58,7 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
     sizes = {"slots": 8, "batch": 4, "longest": 2, "seeds": 2, "tuning_seeds": 1, "judged": 8}
     tried = {"rates": (0.002, 0.004), "extensions": 1}
     settings = learning.Settings(tmp_path, horizon=60.0, **arms, **sizes, **tried)
-    made = run(learning, settings)
+    report = run(learning, settings)
     result = part.Result.load(tmp_path / "rollouts_learning.csv.gz")
     ahead = ("budget 4, truncated", "budget 4, truncated, ESS")
     assert result.methods == ("synchronous, truncated", *ahead)
@@ -68,12 +68,12 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
         assert (result.select(method=arm)["rate"] == float(best)).all()
     assert (result.select(rule="synchronous")["age_longest"] == 0).all()
     assert (result.select(rule="budget 4")["age_longest"] > 0).all()
-    assert [len(table.rows) for table in made.tables] == [2, 3]
+    assert [len(table.rows) for table in report.tables] == [2, 3]
     [damaged, *_] = (tmp_path / "runs").glob("*.npz")
     damaged.write_text("{")
-    assert run(learning, settings).numbers == made.numbers
+    assert run(learning, settings).numbers == report.numbers
     monkeypatch.setattr(rollouts, "train", None)  # what is there is not run again
-    assert run(learning, settings).numbers == made.numbers
+    assert run(learning, settings).numbers == report.numbers
     with pytest.raises(TypeError):
         run(learning, replace(settings, slow=2.0))
 
@@ -119,7 +119,7 @@ def run_to(end):
 def test_an_arm_is_ahead_or_behind_only_where_all_seeds_agree(last, word, verdict):
     ends = {BASE: [0.8, 0.5], ("budget 4", "truncated, ESS"): last}
     scores = {pair: {0.001: 0.1, 0.002: 0.3, 0.004: 0.2} for pair in ends}
-    runs = {pair: [run_to(end) for end in own] for pair, own in ends.items()}
+    runs = {pair: [run_to(end) for end in row] for pair, row in ends.items()}
     result = learning.as_rows(learning.Settings(), scores, runs)
     assert learning.ended(result, "budget 4, truncated, ESS") == word
     assert learning.ended(result, learning.ARM) == "the base"

@@ -64,7 +64,7 @@ def test_scenes_are_planned_on_one_half_and_run_on_the_other(settings):
 def test_instances_begin_elsewhere_with_other_shards(settings):
     scene = times.scenes(settings)["job_4"]
     met = [scene.responses(Seeds(0, SET_A, at))[1] for at in (0, 1)]
-    first = [np.asarray(own.compute.durations(jax.random.key(0), 1))[:, 0] for own in met]
+    first = [np.asarray(response.compute.durations(jax.random.key(0), 1))[:, 0] for response in met]
     assert not np.allclose(np.sort(first[0]), np.sort(first[1]))
     rows = [times.task(0.05, Seeds(0, SET_A, at)).problem.data.features[:5] for at in (0, 1)]
     assert not np.allclose(*rows)

@@ -83,7 +83,7 @@ def scene_of(name: str, number: int = 0) -> Instance:
 def test_instances_differ_in_rows_and_first_model():
     one, other = (scene_of("logistic, scale", number) for number in (0, 1))
     assert not np.allclose(one.task.problem.params, other.task.problem.params)
-    features = [np.asarray(own.task.problem.data.features) for own in (one, other)]
+    features = [np.asarray(instance.task.problem.data.features) for instance in (one, other)]
     assert not np.allclose(*features)
     assert (np.diff(one.targets) < 0).all()
     last = one.task.floor(SMALL.n_workers * SMALL.shard)

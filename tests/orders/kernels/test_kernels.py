@@ -75,15 +75,15 @@ def test_pairs_do_not_see_a_common_vector_and_grab_does():
         all_orders(pair, from_identity(pair), moved, 3),
         all_orders(pair, from_identity(pair), vectors, 3),
     )
-    made = all_orders(grab, from_identity(grab), moved, 1)
-    assert (made != all_orders(grab, from_identity(grab), vectors, 1)).any()
+    found = all_orders(grab, from_identity(grab), moved, 1)
+    assert (found != all_orders(grab, from_identity(grab), vectors, 1)).any()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([-1, 0, 1]), min_size=9, max_size=9), st.permutations(range(9)))
 def test_reorder_follows_its_twin(signs, order):
-    made = orders.reorder(np.array(order), np.array(signs, np.int8))
-    assert made.tolist() == oracle.reorder(order, signs)
+    found = orders.reorder(np.array(order), np.array(signs, np.int8))
+    assert found.tolist() == oracle.reorder(order, signs)
 
 
 def test_a_reordering_halves_what_is_unbalanced():
@@ -121,7 +121,7 @@ def test_prefix_norms_of_unequal_shards_leave_gaps_out():
 def test_kernels_work_under_vmap():
     vectors = gaussian(3, 20, 4)
     signs, _ = jax.vmap(orders.balance_signs, (0, None))(vectors, jnp.zeros(4))
-    made = jax.vmap(orders.reorder, (None, 0))(jnp.arange(20), signs)
+    found = jax.vmap(orders.reorder, (None, 0))(jnp.arange(20), signs)
     for j in range(3):
         expected, _ = oracle.balance(vectors[j])
-        assert made[j].tolist() == oracle.reorder(range(20), expected)
+        assert found[j].tolist() == oracle.reorder(range(20), expected)

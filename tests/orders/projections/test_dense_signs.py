@@ -204,13 +204,13 @@ def test_rows_of_a_dense_network_make_its_gradients(float64, losses, params):
     found = dense_form(losses, params, x)
     assert found is not None
     uses, rows = found
-    made = [None] * len(jax.tree.leaves(params))
+    gradients = [None] * len(jax.tree.leaves(params))
     for use, (inputs, deltas) in zip(uses, rows, strict=True):
-        made[use.kernel] = np.einsum("bi,bo->bio", inputs, deltas)
+        gradients[use.kernel] = np.einsum("bi,bo->bio", inputs, deltas)
         if use.bias is not None:
-            made[use.bias] = deltas
+            gradients[use.bias] = deltas
     wanted = jax.tree.leaves(jax.jacrev(losses)(params, x))
-    for ours, theirs in zip(made, wanted, strict=True):
+    for ours, theirs in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 
 

@@ -45,7 +45,7 @@ def together(n_processes, folder, *tasks, seconds=200):
     """Runs the program in so many processes; how each of them ended."""
     address = f"127.0.0.1:{free_port()}"
     program = [sys.executable, "-m", "tests.simulation.hosts.program", address, str(n_processes)]
-    commands = [[*program, str(own), str(folder), *tasks] for own in range(n_processes)]
+    commands = [[*program, str(process), str(folder), *tasks] for process in range(n_processes)]
     return ended(commands, environment(address, n_processes), ROOT, folder, seconds)
 
 

@@ -132,17 +132,17 @@ def quickly():
     loop._PIECE_SECONDS, loop._CHECKPOINT_SECONDS = 0.0, -1.0
 
 
-def killed(own, victim, call):
+def killed(process, victim, call):
     """A checkpointed run, one process of which is killed in the middle."""
     quickly()
-    progress = Killer(30) if own == victim else lambda _: None
+    progress = Killer(30) if process == victim else lambda _: None
     return failure(partial(call, progress=progress))
 
 
-def tasks_of(mesh, own, folder):
+def tasks_of(mesh, process, folder):
     """All tasks by their names."""
-    wrong = own == 1  # this process is given something else
-    other, kept = (optax.sgd, None) if wrong else (optax.adam, folder / "run.npz")
+    wrong = process == 1  # this process is given something else
+    other, checkpoint = (optax.sgd, None) if wrong else (optax.adam, folder / "run.npz")
     path = folder / "run.npz"
     spec = jax.sharding.PartitionSpec("devices")
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -163,28 +163,32 @@ def tasks_of(mesh, own, folder):
         "wrong key": lambda: failure(lambda: sweep(mesh, seed=int(wrong))),
         "wrong data": lambda: failure(lambda: sweep(mesh, shift=float(wrong))),
         "wrong optimizer": lambda: failure(lambda: sweep(mesh, maker=other)),
-        "wrong checkpoint": lambda: failure(lambda: sweep(mesh, checkpoint=kept)),
+        "wrong checkpoint": lambda: failure(lambda: sweep(mesh, checkpoint=checkpoint)),
         "nowhere": lambda: failure(lambda: sweep(mesh, checkpoint=folder / "no" / "run.npz")),
         "damaged": lambda: failure(lambda: sweep(mesh, checkpoint=folder / "damaged.npz")),
-        "kill 1": lambda: killed(own, 1, partial(sweep, mesh, checkpoint=path)),
-        "kill 0": lambda: in_float64(lambda: killed(own, 0, split)),
+        "kill 1": lambda: killed(process, 1, partial(sweep, mesh, checkpoint=path)),
+        "kill 0": lambda: in_float64(lambda: killed(process, 0, split)),
         "resume64": lambda: in_float64(lambda: fact(split())),
     }
 
 
-def main(address, count, own, folder, *names):
+def main(address, count, process, folder, *names):
     """Joins the others, does the tasks, and writes what came out after each."""
-    count, own, folder = int(count), int(own), Path(folder)
+    count, process, folder = int(count), int(process), Path(folder)
     if count > 1:
         # JAX's own patience with a silent process is its default, 100 s.
         jax.distributed.initialize(
-            address, count, own, cluster_detection_method="deactivate", initialization_timeout=60
+            address,
+            count,
+            process,
+            cluster_detection_method="deactivate",
+            initialization_timeout=60,
         )
     mesh = jax.make_mesh((len(jax.devices()),), ("devices",))
-    tasks, facts = tasks_of(mesh, own, folder), {"devices": mesh.size}
+    tasks, facts = tasks_of(mesh, process, folder), {"devices": mesh.size}
     for name in names:
         facts[name] = tasks[name]()
-        (folder / f"facts.{own}.json").write_text(json.dumps(facts))
+        (folder / f"facts.{process}.json").write_text(json.dumps(facts))
     sys.stdout.write(FINISHED)
     sys.stdout.flush()
     if any(name.startswith("kill") for name in names):

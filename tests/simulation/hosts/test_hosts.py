@@ -43,7 +43,7 @@ assert process_allgather(jax.numpy.ones(1)).sum() == 2
 def talks(tmp_path_factory):
     """Skips where two processes without any of our code cannot exchange a number."""
     address = f"127.0.0.1:{free_port()}"
-    commands = [[sys.executable, "-c", PLAIN, address, str(own)] for own in (0, 1)]
+    commands = [[sys.executable, "-c", PLAIN, address, str(process)] for process in (0, 1)]
     folder = tmp_path_factory.mktemp("talks")
     ends = ended(commands, environment(address, 2), ROOT, folder, 120)
     if any(end.code for end in ends):
@@ -53,7 +53,9 @@ def talks(tmp_path_factory):
 
 def facts_of(folder, n_processes):
     """What the processes found out."""
-    return [json.loads((folder / f"facts.{own}.json").read_text()) for own in range(n_processes)]
+    return [
+        json.loads((folder / f"facts.{process}.json").read_text()) for process in range(n_processes)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -247,22 +249,22 @@ class Store:
 
 
 @pytest.fixture
-def made(monkeypatch):
+def scene(monkeypatch):
     """A store, a clock, and the watches of three processes."""
     store, clock = Store(), [100.0]
-    watches = [hosts._Watch(own) for own in range(3)]
+    watches = [hosts._Watch(process) for process in range(3)]
     monkeypatch.setattr(hosts, "_store", lambda: store)
     monkeypatch.setattr(hosts.time, "monotonic", lambda: clock[0])
     return store, clock, watches
 
 
-def test_all_hear_of_a_silent_process_after_half_a_minute(made):
-    store, clock, watches = made
+def test_all_hear_of_a_silent_process_after_half_a_minute(scene):
+    store, clock, watches = scene
 
     def turn(seconds, *alive):
         clock[0] += seconds
-        for own in alive:
-            watches[own].turn(store)
+        for process in alive:
+            watches[process].turn(store)
 
     turn(0, 2, 1, 0)
     turn(2, 2, 1, 0)
@@ -271,22 +273,22 @@ def test_all_hear_of_a_silent_process_after_half_a_minute(made):
         watch.check("run/1")
     turn(2, 1, 0)
     turn(0, 1)
-    for own in (0, 1):
+    for process in (0, 1):
         with pytest.raises(RuntimeError, match=r"process 2 is lost \(silent for 30 s\)"):
-            watches[own].check("run/1")
+            watches[process].check("run/1")
 
 
-def test_a_process_that_was_never_heard_may_still_come(made):
-    store, clock, watches = made
+def test_a_process_that_was_never_heard_may_still_come(scene):
+    store, clock, watches = scene
     watches[0].turn(store)
     clock[0] += 1000
     watches[0].turn(store)
     watches[0].check("run/1")
 
 
-def test_a_wait_ends_where_another_process_left_with_an_error(made, monkeypatch):
-    store, _, watches = made
-    first, second = (Peers((0, 1), own, "run/1") for own in (0, 1))
+def test_a_wait_ends_where_another_process_left_with_an_error(scene, monkeypatch):
+    store, _, watches = scene
+    first, second = (Peers((0, 1), process, "run/1") for process in (0, 1))
     monkeypatch.setattr(hosts, "_watch", lambda: watches[1])
     with pytest.raises(ZeroDivisionError), first.joined():
         raise ZeroDivisionError
@@ -295,8 +297,8 @@ def test_a_wait_ends_where_another_process_left_with_an_error(made, monkeypatch)
         second.told("turns 0", None)
 
 
-def test_all_hear_what_the_first_tells_returns_and_raises(made):
-    first, second = (Peers((0, 1), own, "run/1") for own in (0, 1))
+def test_all_hear_what_the_first_tells_returns_and_raises(scene):
+    first, second = (Peers((0, 1), process, "run/1") for process in (0, 1))
     assert first.told("turns 0", 7) == second.told("turns 0", 8) == 7
     assert first.done_once("sum", lambda: [1]) == second.done_once("sum", pytest.fail) == [1]
 

@@ -49,7 +49,7 @@ def test_a_row_is_told_before_the_run_goes_on(monkeypatch):
         on_record=lambda row: seen.append((row.version, marks[-1] if marks else 0)),
         progress=lambda now: marks.append(now.updates),
     )
-    replay(own=trace(40), record_every=10, waves=False, execution=how)
+    replay(log=trace(40), record_every=10, waves=False, execution=how)
     assert seen == [(10, 9), (20, 19), (30, 29), (40, 39)]
 
 

@@ -15,10 +15,10 @@ LONGEST = 400  # seconds that one fact may take
 
 def eight_devices(as_users):
     """An environment in which jax sees eight devices, and compiles as for a user or as in tests."""
-    own, flags = dict(os.environ), os.environ.get("XLA_FLAGS", "")
+    env, flags = dict(os.environ), os.environ.get("XLA_FLAGS", "")
     if as_users:
-        own, flags = {name: own[name] for name in own if not name.startswith("JAX_DISABLE")}, ""
-    return own | {
+        env, flags = {name: env[name] for name in env if not name.startswith("JAX_DISABLE")}, ""
+    return env | {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=8",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),

@@ -42,7 +42,7 @@ def resumed(call, path, first, second):
 
     Returns whether it went on from the file, whether that is gone then, and the run.
     """
-    updates, seen = killed(lambda **own: call(mesh=first, checkpoint=path, **own)), []
+    updates, seen = killed(lambda **options: call(mesh=first, checkpoint=path, **options)), []
     written = path.exists()
     run = call(mesh=second, checkpoint=path, progress=lambda now: seen.append(now.updates))
     return written and seen[0] > updates, not path.exists(), run
@@ -100,10 +100,10 @@ def apart(run, other):
 @contextmanager
 def compiled(texts):
     """Adds the optimised program of every run at once to a list."""
-    own = loop._whole
+    whole = loop._whole
 
     def noting(kind, extras, *arrays):
-        program = own.lower(kind, extras, *arrays).compile()  # compiled once, and then run
+        program = whole.lower(kind, extras, *arrays).compile()  # compiled once, and then run
         texts.append(program.as_text())
         return program(*arrays)
 
@@ -111,7 +111,7 @@ def compiled(texts):
     try:
         yield
     finally:
-        loop._whole = own
+        loop._whole = whole
 
 
 def collectives(text):

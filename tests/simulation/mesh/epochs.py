@@ -29,21 +29,21 @@ def logistic(n_workers, n, dim):
 def compare(problem, order, n_workers, **options):
     """How far apart the runs are, whether their orders are the same, and what travels."""
 
-    def run(**own):
+    def run(**rest):
         rule = optax.adam(1e-2)
         return simulation.run_epochs(
-            problem, order, rule, n_epochs=3, n_workers=n_workers, **own, **options
+            problem, order, rule, n_epochs=3, n_workers=n_workers, **rest, **options
         )
 
     texts, one = [], run()
     with compiled(texts):
         over = run(execution=simulation.Execution(MESH))
     orders_of = [
-        np.array_equal(own, other)
-        for own, other in zip(
+        np.array_equal(leaf, other)
+        for leaf, other in zip(
             jax.tree.leaves(one.order_state), jax.tree.leaves(over.order_state), strict=True
         )
-        if own.dtype == np.int32
+        if leaf.dtype == np.int32
     ]
     balance = getattr(over.order_state, "balance", None)
     parts = None if balance is None else balance.size / balance.addressable_shards[0].data.size
@@ -58,9 +58,9 @@ def compare(problem, order, n_workers, **options):
 def on_other_devices(folder):
     problem, order = logistic(M, N, D), orders.coordinated(M, N, D)
 
-    def run(mesh=None, **own):
-        own |= {"n_epochs": 3, "n_workers": M, "execution": simulation.Execution(mesh)}
-        return simulation.run_epochs(problem, order, optax.sgd(0.1), **own)
+    def run(mesh=None, **options):
+        options |= {"n_epochs": 3, "n_workers": M, "execution": simulation.Execution(mesh)}
+        return simulation.run_epochs(problem, order, optax.sgd(0.1), **options)
 
     went_on, gone, again = resumed(run, folder / "run.npz", MESH, None)
     return [went_on, gone, apart(run(), again)]

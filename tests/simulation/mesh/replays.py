@@ -103,11 +103,11 @@ def buffers():
         begun.append(jax.tree.map(share, begin(*args)._asdict()))
         raise Stop
 
-    own = ways()["whole models"]
+    way = ways()["whole models"]
     with compiled(texts):
-        simulation.replay(problem, planned, optax.adam(0.1), execution=own)
+        simulation.replay(problem, planned, optax.adam(0.1), execution=way)
     with mock.patch.object(loop, "_begin", noting), suppress(Stop):
-        watched = replace(own, progress=lambda now: None)
+        watched = replace(way, progress=lambda now: None)
         simulation.replay(problem, planned, optax.adam(0.1), execution=watched)
     of_a_model = [begun[0][name] for name in ("params", "versions", "directions", "recorded")]
     return {
@@ -126,8 +126,8 @@ def on_other_devices(folder):
     planned = simulation.plan(trace_of(N, 40), width=6)
 
     def replay(mesh=None, **options):
-        own = None if mesh is None else ways()[mesh]
-        return simulation.replay(problem, planned, optax.adam(1e-2), execution=own, **options)
+        way = None if mesh is None else ways()[mesh]
+        return simulation.replay(problem, planned, optax.adam(1e-2), execution=way, **options)
 
     whole = replay()
     for first, second in (
@@ -146,8 +146,8 @@ def limited():
     planned = simulation.plan(trace_of(N, 40), width=8)
     stated = memory(problem.params, sizes_of([planned])).total
 
-    def limited_replay(limit, own):
-        limited = replace(own, memory_limit=limit)
+    def limited_replay(limit, way):
+        limited = replace(way, memory_limit=limit)
         return simulation.replay(problem, planned, optax.sgd(0.1), execution=limited)
 
     return {
@@ -161,10 +161,10 @@ def traced():
     """Whether a replay whose problem is traced, split both ways, has the shapes of the model."""
     problem, facts = network(N, 64, (128,), features=128), {}
     planned = simulation.plan(trace_of(N, 40), width=8)
-    for way, own in ways().items():
+    for way, execution in ways().items():
         out = jax.eval_shape(
-            lambda given, own=own: (
-                simulation.replay(given, planned, optax.sgd(0.1), execution=own).params
+            lambda given, execution=execution: (
+                simulation.replay(given, planned, optax.sgd(0.1), execution=execution).params
             ),
             problem,
         )
@@ -175,14 +175,14 @@ def traced():
 
 def refused():
     problem = network(N, 96, (30,))
-    own = Execution(MESH, lambda leaf: PartitionSpec("devices"))
+    execution = Execution(MESH, lambda leaf: PartitionSpec("devices"))
     return {
         "uneven": told(
             simulation.replay,
             problem,
             trace_of(N, 40),
             optax.sgd(0.1),
-            execution=own,
+            execution=execution,
         ),
     }
 

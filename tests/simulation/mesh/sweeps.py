@@ -59,10 +59,10 @@ def of_a_network():
     alike = []
     for shard in leaf.addressable_shards:  # what a device has, as a sweep of its own on one device
         own_seeds, own_steps = shard.index[:2]
-        own = simulation.sweep(
+        alone = simulation.sweep(
             problem, trace_of(N, 30), optax.sgd, sizes[own_steps], keys=keys[own_seeds]
         )
-        pairs = zip(jax.tree.leaves(outcome(own)), jax.tree.leaves(outcome(over)), strict=True)
+        pairs = zip(jax.tree.leaves(outcome(alone)), jax.tree.leaves(outcome(over)), strict=True)
         alike.append(all(np.array_equal(a, b[own_seeds, own_steps]) for a, b in pairs))
     return {
         "apart": apart(one, over),

@@ -20,10 +20,10 @@ from tests.simulation.shared import RULES, trace_of
 FEWEST = {"every of 3 buckets": 3, "grace 0.5": 2, "adaptive deadline": 2, "quotas, wait for 3": 4}
 
 
-def execute(made, program):
+def execute(plan, program):
     """Runs a program on numbers; fails where a lane or an update would see the wrong thing."""
-    sizes, trace, lanes, updates = program.sizes, made.trace, program.gradients, program.updates
-    versions = {int(made.version_slot[0]) % (sizes.slots + 1): 0}
+    sizes, trace, lanes, updates = program.sizes, plan.trace, program.gradients, program.updates
+    versions = {int(plan.version_slot[0]) % (sizes.slots + 1): 0}
     directions: dict[int, list[int]] = {}
     arrival = {(w, j): e for e, (w, j) in enumerate(zip(trace.worker, trace.job, strict=True))}
     version, records, computed, runs = 0, {}, [], {}
@@ -68,9 +68,9 @@ def execute(made, program):
             version += 1
         for record in program.first_record[wave] + np.arange(program.copies[wave]):
             records[int(record)] = versions[int(program.record_slot[record])]
-    assert version == made.n_updates
+    assert version == plan.n_updates
     assert sorted(computed) == np.flatnonzero(trace.used & (trace.version < version)).tolist()
-    assert [records[r] for r in range(sizes.records)] == made.records.tolist()
+    assert [records[r] for r in range(sizes.records)] == plan.records.tolist()
 
 
 def blended(rows, runs, update, reuse):
@@ -91,8 +91,8 @@ def blended(rows, runs, update, reuse):
 @pytest.mark.parametrize("rule", [*RULES, "synchronous 4"])
 @pytest.mark.parametrize("width", [None, 1, 3, 16])
 def test_programs_do_what_the_trace_says(rule, width):
-    made = simulation.plan(trace_of(rule, n_updates=70), width=width, record_every=9)
-    execute(made, wave_program(made, sizes_of([made])))
+    plan = simulation.plan(trace_of(rule, n_updates=70), width=width, record_every=9)
+    execute(plan, wave_program(plan, sizes_of([plan])))
 
 
 @pytest.mark.slow
@@ -111,21 +111,21 @@ def test_programs_of_random_traces(n, rule, width, every, seed):
     if "wait" in rule:
         server = replace(server, concurrency=4)
     trace = server.trace(clocks.recorded(times), n_updates=40, key=jax.random.key(seed))
-    made = simulation.plan(trace, width=width, record_every=every)
-    execute(made, wave_program(made, sizes_of([made])))
+    plan = simulation.plan(trace, width=width, record_every=every)
+    execute(plan, wave_program(plan, sizes_of([plan])))
     if trace.reuse is not None:
         return  # its oldest models are kept for the optimizer
     open_jobs = max(n, server.concurrency or n)
-    pinned = int(np.bincount(made.waves.update_wave[made.records - 1]).max())
-    group = int(made.gradients.group_size.max())
-    assert made.n_slots <= open_jobs + group + pinned
+    pinned = int(np.bincount(plan.waves.update_wave[plan.records - 1]).max())
+    group = int(plan.gradients.group_size.max())
+    assert plan.n_slots <= open_jobs + group + pinned
 
 
 @pytest.mark.parametrize("n", [8, 64])
 def test_equal_speeds_fill_every_lane(n):
     trace = traces.asynchronous(clocks.constant(np.ones(n)), n_updates=10 * n)
-    made = simulation.plan(trace, record_every=10 * n)
-    assert (made.n_waves, made.width, made.fill, made.n_slots) == (10, n, 1.0, n)
+    plan = simulation.plan(trace, record_every=10 * n)
+    assert (plan.n_waves, plan.width, plan.fill, plan.n_slots) == (10, n, 1.0, n)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_equal_speeds_fill_every_lane(n):
 def test_waves_are_as_large_as_measured_for_uneven_speeds(speeds, mean_wave, fill):
     i = 1.0 + np.arange(64)
     clock = clocks.constant(np.sqrt(i) if speeds == "sqrt" else i)
-    made = simulation.plan(traces.asynchronous(clock, n_updates=4096))
-    assert np.mean(unbounded_waves(made.gradients)) == pytest.approx(mean_wave, abs=0.1)
-    assert made.fill >= fill
-    assert made.n_slots <= 65
+    plan = simulation.plan(traces.asynchronous(clock, n_updates=4096))
+    assert np.mean(unbounded_waves(plan.gradients)) == pytest.approx(mean_wave, abs=0.1)
+    assert plan.fill >= fill
+    assert plan.n_slots <= 65
 
 
 def test_no_slot_is_shared_by_intervals_that_meet():

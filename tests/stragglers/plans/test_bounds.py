@@ -45,8 +45,8 @@ def test_floors_know_how_many_samples_there_are():
         assert float(error_floor(finite, k, load)) == pytest.approx(expected, rel=1e-14)
         small = 0.1 * 8 / (4 * k * load) * left
         assert float(error_floor(square, k, load)) == pytest.approx(small, rel=1e-14)
-    own = ErrorBound(**CONSTANTS, floor=lambda bound, k, load: bound.noise_variance / k)
-    assert float(error_floor(own, 4)) == 2.0
+    custom = ErrorBound(**CONSTANTS, floor=lambda bound, k, load: bound.noise_variance / k)
+    assert float(error_floor(custom, 4)) == 2.0
 
 
 def test_the_quadratic_floor_is_where_a_quadratic_stops():

@@ -241,10 +241,11 @@ def test_times_inside_a_compiled_function_can_still_be_planned():
     compiled = jax.jit(lambda load: times.durations(jax.random.key(0), 3, load=load))
     assert compiled(3.0).dtype == np.float32  # and remembers that, while it lives
     for loads in ([1, 4, 8], [1, 4]):
-        made, expected = (
-            plan(own, BOUND, k=[1, 8], load=loads, target=0.05) for own in (times, eight("scale"))
+        found, expected = (
+            plan(workers, BOUND, k=[1, 8], load=loads, target=0.05)
+            for workers in (times, eight("scale"))
         )
-        np.testing.assert_array_equal(made.completion, expected.completion)
+        np.testing.assert_array_equal(found.completion, expected.completion)
 
 
 def test_no_cap_and_loose_caps_give_the_plan():
@@ -259,12 +260,12 @@ def test_no_priced_plan_within_the_cap_is_faster():
     cap = 8000.0  # here the costs of priced plans jump
     stages = plan_within(eight("scale"), BOUND, **TO_TARGET, samples_assigned=cap)
     grid = [plan(eight("scale"), BOUND, **TO_TARGET, compute_price=p) for p in PRICES]
-    kept = min(one.time for one in grid if one.samples_assigned <= cap)
+    fastest = min(one.time for one in grid if one.samples_assigned <= cap)
     # weak duality: nothing within the cap can be faster than this
     dual = max(
         one.time + p * (one.samples_assigned - cap) for p, one in zip(PRICES, grid, strict=True)
     )
-    assert dual * (1 - 1e-12) <= stages.time <= kept
+    assert dual * (1 - 1e-12) <= stages.time <= fastest
     assert stages.time == pytest.approx(dual, rel=1e-4)
     assert stages.samples_assigned == pytest.approx(cap, rel=1e-8)
 
@@ -282,8 +283,8 @@ def test_two_caps_at_once():
     dual = max(
         one.time + p * (one.samples_assigned - 8000) + q * (one.uplinks - 640) for p, q, one in grid
     )
-    kept = [one.time for _, _, one in grid if one.samples_assigned <= 8000 and one.uplinks <= 640]
-    assert dual * (1 - 1e-9) <= stages.time <= min(kept, default=np.inf)
+    within = [one.time for _, _, one in grid if one.samples_assigned <= 8000 and one.uplinks <= 640]
+    assert dual * (1 - 1e-9) <= stages.time <= min(within, default=np.inf)
     assert stages.time <= dual * 1.01
 
 

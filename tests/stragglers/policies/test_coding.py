@@ -90,8 +90,8 @@ def test_keys_make_other_codes_and_the_same_key_the_same():
 
 
 def test_a_code_is_a_constant_of_a_program():
-    made = jax.jit(lambda x: x @ cyclic_code(5, 2).astype(np.float32))(jnp.eye(5))
-    np.testing.assert_allclose(made, cyclic_code(5, 2), rtol=1e-6)
+    code = jax.jit(lambda x: x @ cyclic_code(5, 2).astype(np.float32))(jnp.eye(5))
+    np.testing.assert_allclose(code, cyclic_code(5, 2), rtol=1e-6)
 
 
 def test_the_policy_waits_for_all_but_the_tolerated():

@@ -103,8 +103,8 @@ def test_small_crews():
     means = [Fraction(1), Fraction(1, 2), Fraction(1, 4)]
     exact = [float(oracle.unequal_exponentials(k, means)) for k in (1, 2, 3)]
     np.testing.assert_allclose(exact, [1 / 7, 29 / 70, 167 / 140], rtol=1e-14)
-    own = alone(EXP([1.0, 0.5, 0.25]), 3)
-    np.testing.assert_allclose(expected_completion(own, [1, 2, 3]), exact, rtol=1e-11)
+    unequal = alone(EXP([1.0, 0.5, 0.25]), 3)
+    np.testing.assert_allclose(expected_completion(unequal, [1, 2, 3]), exact, rtol=1e-11)
     five = alone(EXP([2, 1, 2 / 3, 1 / 3, 1 / 4]), 5)
     np.testing.assert_allclose(
         expected_completion(five, [1, 3, 5]), [0.1, 0.485049719802, 2.450639273008], rtol=1e-11
