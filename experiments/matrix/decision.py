@@ -167,11 +167,9 @@ class Question(NamedTuple):
     below: float | None = None
     around: tuple[float, float] | None = None  # the nearest scenes below and above
 
-    def parted(
-        self, cases: Scenes, group: Sequence[int]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def parted(self, data: Scenes, group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The scenes of a group that say yes, and those that say no."""
-        values = cases.answers[self.what].to_numpy()
+        values = data.answers[self.what].to_numpy()
         said = values if self.below is None else values < self.below
         return tuple(at for at in group if said[at]), tuple(at for at in group if not said[at])
 
@@ -254,11 +252,11 @@ def questions(answers: Any) -> Iterator[Question]:
             yield Question(what)
 
 
-def tree_of(cases: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
+def tree_of(data: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
     """The tree that is chosen: see the head of this file.
 
     Args:
-        cases: The scenes of a set.
+        data: The scenes of a set.
         effort: What leaving synchronous rounds costs, a logarithm of time.
         price: What a leaf more costs, a logarithm of time averaged over all scenes.
     """
@@ -267,29 +265,29 @@ def tree_of(cases: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node
     def best(group: tuple[int, ...]) -> tuple[Node, float]:
         if group in known:
             return known[group]
-        scores = cases.scores(group, effort)
+        scores = data.scores(group, effort)
         method = recommended(scores)
         node: Node = Leaf(method, group)
-        value = len(group) * float(scores[method].mean()) + price * len(cases.answers)
-        for question in questions(cases.answers.iloc[list(group)]):
-            (yes, one), (no, other) = map(best, question.parted(cases, group))
+        value = len(group) * float(scores[method].mean()) + price * len(data.answers)
+        for question in questions(data.answers.iloc[list(group)]):
+            (yes, one), (no, other) = map(best, question.parted(data, group))
             fork = Fork(question, yes, no)
-            if one + other < value - 1e-9 and _earns(cases, method, fork, effort):
+            if one + other < value - 1e-9 and _earns(data, method, fork, effort):
                 node, value = fork, one + other
         known[group] = node, value
         return node, value
 
-    return best(tuple(range(len(cases.answers))))[0]
+    return best(tuple(range(len(data.answers))))[0]
 
 
-def _earns(cases: Scenes, method: str, fork: Fork, effort: float) -> bool:
+def _earns(data: Scenes, method: str, fork: Fork, effort: float) -> bool:
     """Whether a leaf below recommends another method that is significantly faster there."""
     below = leaves(fork)
     if len({leaf.method for leaf in below}) == 1:
         return False
 
     def is_faster(leaf: Leaf) -> bool:
-        scores = cases.scores(leaf.scenes, effort)
+        scores = data.scores(leaf.scenes, effort)
         return paired(scores[leaf.method], scores[method], level=SURE).high < 0
 
     return any(leaf.method != method and is_faster(leaf) for leaf in below)
