@@ -62,8 +62,8 @@ def templates() -> dict[Path, Path]:
 def namespace(page: Path) -> dict[str, Any]:
     """What the template of a page may name."""
 
-    def of(function: Any, rows: Any = part.judged) -> Any:
-        return lambda name, *rest, **where: function(rows(name), *rest, **where)
+    def of(function: Any) -> Any:
+        return lambda name, *rest, **where: function(part.judged(name), *rest, **where)
 
     def figure(name: str, drawn: str, alt: str) -> str:
         path = part.FIGURES / f"{name}_{drawn}.png".replace(" ", "_")
@@ -73,7 +73,7 @@ def namespace(page: Path) -> dict[str, Any]:
 
     return {
         "ratio": of(pages.ratio),
-        "ratios": of(pages.ratios, part.committed),
+        "ratios": of(pages.ratios),
         "value": of(pages.value),
         "verdict": verdict,
         "drawn_anew": drawn_anew,
