@@ -56,7 +56,7 @@ class Hint(NamedTuple):
         arrived: Share of its runs that were at the target in time.
         synchronous_arrived: The same of synchronous SGD.
         level_with: Methods with no significant difference to it.
-        faster: Significantly faster, on the instances that chose nothing.
+        faster: Significantly faster, on all instances.
         knobs: As they were tuned, in words.
         instances: On which the intervals rest.
     """

@@ -42,6 +42,7 @@ from experiments import part
 from experiments.common.sets import SETS, spread_of
 from experiments.matrix import decision
 from experiments.matrix.lanes import Run, found_of, space_of
+from experiments.matrix.tree import law_of
 
 NAME = "matrix"
 TITLE = "Which method copes best, over uneven workers, skewed data, noise and links?"
@@ -113,7 +114,7 @@ def study_of(settings: Settings) -> Result:
     """
     settings = resolved(settings)
     result, outcomes = measured(settings)
-    laws = {uneven: decision.law_of(uneven) for uneven in result.rows["uneven"].unique()}
+    laws = {uneven: law_of(uneven) for uneven in result.rows["uneven"].unique()}
     more = {"levels": CURVE, "curves": curves(settings, result, outcomes), "laws": laws}
     return replace(result, facts={**result.facts, **more})
 

@@ -44,6 +44,7 @@ from experiments.common import doors
 from experiments.common.kept_rows import once
 from experiments.matrix import decision
 from experiments.matrix.lanes import arrivals, chosen_table
+from experiments.matrix.tree import answered_by, unevenness
 
 NAME = "matrix_memory"
 TITLE = "Which verdicts change when times have memory?"
@@ -182,7 +183,7 @@ def study_of(settings: Settings) -> Result:
         rows.append(once(settings.output / "cells", partial(rows_of, core, name)))
         print(f"{name}: done", flush=True)
     laws = {
-        name: {one: decision.unevenness(partial(workers, name, one)) for one in MEMORIES}
+        name: {one: unevenness(partial(workers, name, one)) for one in MEMORIES}
         for name in settings.recordings
     }
     facts = {name: getattr(settings, name) for name in ("instances", "tuning_instances")}
@@ -378,7 +379,7 @@ def advised(result: Result) -> dict[str, Any]:
     ):
         answers = {"skew": skew != SKEW[0], "noise": noise == NOISE[-1], "link": False}
         for memory, law in laws.items():
-            said[recording, memory, skew, noise] = decision.answered_by(tree, {**law, **answers})
+            said[recording, memory, skew, noise] = answered_by(tree, {**law, **answers})
     for memory in MEMORIES:
         logs = []
         for (recording, _, *rest), method in (
