@@ -189,8 +189,9 @@ def test_redrawn_rows_are_of_other_instances_and_of_the_same_methods(path):
     column = first.rows.select_dtypes("float").nunique().idxmax()  # failures are often the same
     one, two = (result.rows[column].to_numpy() for result in (first, second))
     known = np.isfinite(one) & np.isfinite(two)
-    assert np.mean(one[known] == two[known]) < 0.1
-    if np.any(two[known] % 1):  # counts are the same somewhere, if not in the same row
+    by_chance = np.mean(one[known] == np.roll(two, 1)[known])  # those of the instance before
+    assert np.mean(one[known] == two[known]) < 0.1 + by_chance
+    if len({*two[known]}) > known.sum() / 2:  # of few values some are the same in other rows
         assert len({*one[known]} & {*two[known]}) < 0.1 * len({*two[known]})
 
 
