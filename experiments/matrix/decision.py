@@ -47,7 +47,6 @@ from experiments.matrix.tree import (
     leaves,
     outline,
     picture,
-    recommended,
     scenes_of,
     tree_of,
 )
@@ -225,7 +224,7 @@ def decided(result: Result) -> Decision:
     follow = data.held_out(picked)
 
     def one(others: Scenes, group: Sequence[int]) -> dict[int, str]:
-        return dict.fromkeys(group, recommended(others.scores(group, EFFORT)))
+        return dict.fromkeys(group, others.method_for(group, EFFORT))
 
     alternatives: dict[str, Callable[[Scenes], Mapping[int, str]]] = {
         "synchronous everywhere": lambda _: dict.fromkeys(data.every, REFERENCE),
@@ -258,7 +257,7 @@ def decided(result: Result) -> Decision:
         _over(reference, data.following(chosen)),
         len(data.places),
         len(leaves(small)),
-        recommended(data.scores(data.every, EFFORT)),
+        data.method_for(data.every, EFFORT),
         (min(agreeing), max(agreeing)),
     )
 

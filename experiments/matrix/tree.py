@@ -23,8 +23,8 @@ and nothing else matters, a question stays in about one tree of five.
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -126,6 +126,7 @@ class Scenes:
     answers: Any
     logs: Mapping[str, np.ndarray]
     places: np.ndarray
+    _known: dict[Any, str] = field(default_factory=dict)
 
     @property
     def every(self) -> range:
@@ -137,17 +138,27 @@ class Scenes:
         means = {method: logs[[*group]].mean(axis=0) for method, logs in self.logs.items()}
         return {method: mean + effort * (method != REFERENCE) for method, mean in means.items()}
 
+    def method_for(self, group: Sequence[int], effort: float) -> str:
+        """What is recommended for some scenes; trees of other prices ask again."""
+        asked = tuple(group), effort
+        if asked not in self._known:
+            self._known[asked] = recommended(self.scores(group, effort))
+        return self._known[asked]
+
     def following(self, pick: Mapping[int, str]) -> np.ndarray:
         """What a method for each scene does there, float64[picked scenes, instances]."""
         return np.array([self.logs[pick[at]][at] for at in sorted(pick)])
 
     def held_out(self, choose: Callable[["Scenes"], Mapping[int, str]]) -> np.ndarray:
         """As `following`, but what is picked for a set is chosen on the others."""
-        parts = []
-        for place in np.unique(self.places):
-            shown, others = self._of(self.places == place), self._of(self.places != place)
-            parts.append(shown.following(choose(others)))
+        parts = [shown.following(choose(others)) for shown, others in self._folds]
         return np.concatenate(parts, axis=1)
+
+    @cached_property
+    def _folds(self) -> list[tuple["Scenes", "Scenes"]]:
+        """Each set, and all the others."""
+        shown = [self.places == place for place in np.unique(self.places)]
+        return [(self._of(one), self._of(~one)) for one in shown]
 
     def _of(self, instances: np.ndarray) -> "Scenes":
         logs = {method: rows[:, instances] for method, rows in self.logs.items()}
@@ -282,10 +293,10 @@ def tree_of(data: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
     def best(group: tuple[int, ...]) -> tuple[Node, float]:
         if group in known:
             return known[group]
-        scores = data.scores(group, effort)
-        method = recommended(scores)
+        method = data.method_for(group, effort)
         node: Node = Leaf(method, group)
-        value = len(group) * float(scores[method].mean()) + price * len(data.answers)
+        score = float(data.logs[method][[*group]].mean()) + effort * (method != REFERENCE)
+        value = len(group) * score + price * len(data.answers)
         for question in questions(data.answers.iloc[list(group)]):
             (yes, one), (no, other) = map(best, question.parted(data, group))
             fork = Fork(question, yes, no)
