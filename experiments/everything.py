@@ -105,7 +105,8 @@ def run(
         if name in found and not found[name]["code"]:
             print(f"{head}: was done before in {found[name]['seconds']:.0f} s", flush=True)
             return
-        print(head, flush=True)
+        sys.stdout.write(f"{head}\n")  # in one piece, beside others
+        sys.stdout.flush()
         began = time.perf_counter()
         code, spent = begin(name)
         with lock:
