@@ -284,7 +284,7 @@ def tree_of(data: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
     """The tree that is chosen: see the head of this file.
 
     Args:
-        data: The scenes of a set.
+        data: The scenes, with the instances that choose.
         effort: What leaving synchronous rounds costs, a logarithm of time.
         price: What a leaf more costs, a logarithm of time averaged over all scenes.
     """
